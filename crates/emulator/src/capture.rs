@@ -9,8 +9,8 @@ use super::finding::FindingKind;
 use super::forks::Forks;
 use super::machine::{CaptureMode, Capturing, Machine, Stream};
 use super::operation::{Action, Position};
-use super::slots::Key;
-use super::thread::this_thread;
+use super::words::slots::Key;
+use super::words::thread::this_thread;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, Capture, DriverResult, Ordinal};
 

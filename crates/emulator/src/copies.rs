@@ -5,12 +5,12 @@
 
 use super::emulator::Emulator;
 use super::finding::FindingKind;
-use super::host_memory::{Access, Cover, HostPtr, HostUse};
 use super::machine::Machine;
+use super::memory::host::{Access, Cover, HostPtr, HostUse};
+use super::memory::pageable::Way;
 use super::operation::{Action, Source, Transfer};
-use super::pageable::Way;
 use super::runtime::Runtime;
-use super::slots::Key;
+use super::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{BatchCopy, BatchKind, Call, DevicePtr, DriverResult, Ordinal, RawStream};
 

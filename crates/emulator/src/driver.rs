@@ -6,12 +6,12 @@ use std::ptr::NonNull;
 
 use super::copies::bad_copy;
 use super::finding::FindingKind;
-use super::host_memory::{Access, HostPtr, HostUse, Refusal, Removal};
-use super::host_thread;
 use super::machine::Machine;
+use super::memory::host::{Access, HostPtr, HostUse, Refusal, Removal};
 use super::operation::{Action, HostCall, Transfer};
-use super::order::{MemoryKind, RacingAccess};
+use super::races::{MemoryKind, RacingAccess};
 use super::runtime::{Runtime, refuse_in_host_function};
+use super::schedule::host_thread;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
     Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
@@ -28,10 +28,10 @@ fn removed(
     match outcome {
         Ok(removal) => {
             let start = ptr.as_ptr().addr();
-            let bytes = machine.order.bytes_at(address(ptr));
+            let bytes = machine.races.bytes_at(address(ptr));
             machine.sides.forget(start, bytes);
             machine.destinations.forget(start, bytes);
-            let races = machine.order.host_freed(call, address(ptr));
+            let races = machine.races.host_freed(call, address(ptr));
             // Those that only have its address are looked at when they run.
             if let Removal::InFlight(operations @ 1..) = removal
                 && races.is_empty()
@@ -64,7 +64,7 @@ fn address(ptr: NonNull<u8>) -> u64 {
 // SAFETY: operations run in stream order under one lock and touch the ranges in their arguments
 // only (`execute`); `Poll::Done` and a successful synchronize are given for complete positions, and
 // the lock makes what was written visible (`schedule`, `runtime`); host memory is initialised,
-// aligned to 4096 and freed by `host_free` alone (`host_memory`). There is no current device and no
+// aligned to 4096 and freed by `host_free` alone (`memory/host`). There is no current device and no
 // last-error slot to disturb, and only calls that name a capturing stream, or that the contract
 // rules out, touch a capture.
 unsafe impl Driver for Runtime {
@@ -109,7 +109,7 @@ unsafe impl Driver for Runtime {
             }
             machine.host.check_call(bytes)?;
             let ptr = machine.host.allocate(device, bytes).ok_or(CudaCode::MEMORY_ALLOCATION)?;
-            machine.order.allocated(MemoryKind::PageLocked, address(ptr), bytes);
+            machine.races.allocated(MemoryKind::PageLocked, address(ptr), bytes);
             Ok(ptr)
         })
     }
@@ -141,7 +141,7 @@ unsafe impl Driver for Runtime {
                 return Err(CudaCode::MEMORY_ALLOCATION);
             }
             if machine.host.register(device, ptr, bytes) {
-                machine.order.allocated(MemoryKind::HostRegistered, address(ptr), bytes);
+                machine.races.allocated(MemoryKind::HostRegistered, address(ptr), bytes);
                 Ok(())
             } else {
                 Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED)
@@ -167,7 +167,7 @@ unsafe impl Driver for Runtime {
                 return Err(CudaCode::INVALID_VALUE);
             }
             let ptr = machine.memory.reserve(stream.device, bytes)?;
-            machine.order.allocated(MemoryKind::OnDevice(stream.device), ptr, bytes);
+            machine.races.allocated(MemoryKind::OnDevice(stream.device), ptr, bytes);
             machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
             Ok(ptr)
         })
@@ -274,12 +274,12 @@ unsafe impl Driver for Runtime {
             let mut waits = Vec::new();
             others.clone().for_each(|device| machine.device_waits(device, &mut waits));
             let agent = machine.streams.get(key).expect("just resolved").agent;
-            others.clone().for_each(|device| machine.order.follows_device(agent, device));
+            others.clone().for_each(|device| machine.races.follows_device(agent, device));
             machine.submit(key, waits, action)?;
             for device in others {
                 let (legacy, tail) = (machine.devices[device as usize].legacy, machine.tail(key));
                 let follower = machine.streams.get(legacy).expect("lives for ever").agent;
-                machine.order.follows(follower, agent);
+                machine.races.follows(follower, agent);
                 machine.submit(legacy, vec![tail], Action::Join)?;
             }
             Ok(())
@@ -333,7 +333,7 @@ unsafe impl Driver for Runtime {
             }
             let event = machine.events.get(event).expect("just resolved");
             let agent = machine.streams.get(key).expect("just resolved").agent;
-            machine.order.waits(agent, &event.order);
+            machine.races.waits(agent, &event.order);
             let snapshot = event.snapshot;
             snapshot.map_or(Ok(()), |snapshot| machine.submit(key, vec![snapshot], Action::Join))
         })
@@ -460,7 +460,7 @@ unsafe impl Driver for Runtime {
     fn host_access(&self, ptr: *const u8, bytes: usize, writes: bool) {
         let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
         self.with(|machine| {
-            machine.order.host_access(ptr.addr() as u64, bytes as u64, access);
+            machine.races.host_access(ptr.addr() as u64, bytes as u64, access);
             machine.report_races();
             machine.open_to_host(ptr.addr(), bytes);
         });

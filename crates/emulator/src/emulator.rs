@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::device_memory::MAX_DEVICES;
-use super::execution::Execution;
 use super::fault::Fault;
 use super::finding::Finding;
 use super::machine::{CaptureMode, Machine, Usage};
-use super::order::Knowledge;
+use super::memory::device::MAX_DEVICES;
+use super::races::Knowledge;
 use super::runtime::{Runtime, Shared};
+use super::schedule::execution::Execution;
 use super::schedule::{Path, Replay};
 use super::watch::Watcher;
 use pinlane_driver::CudaCode;
@@ -239,7 +239,7 @@ impl Builder {
         machine.host.largest_call = self.page_lock_limit;
         machine.host_function_limit = self.host_function_limit;
         machine.sites = self.sites;
-        machine.order.configure(self.races, self.threads_apart);
+        machine.races.configure(self.races, self.threads_apart);
         self.faults.into_iter().for_each(|fault| machine.faults.inject(fault));
         let shared = Arc::new(Shared::new(machine));
         if self.watch_host && self.races {
@@ -378,13 +378,13 @@ impl Emulator {
     /// whose [threads are apart](Builder::threads_apart); beside others it says nothing new.
     #[must_use]
     pub fn hand_over(&self) -> HandOver {
-        HandOver(self.with(|machine| machine.order.hand_over()))
+        HandOver(self.with(|machine| machine.races.hand_over()))
     }
 
     /// Tells the calling thread what another knew.
     pub fn take_over(&self, told: &HandOver) {
         self.with(|machine| {
-            machine.order.take_over(&told.0);
+            machine.races.take_over(&told.0);
             machine.settle_host();
         });
     }
@@ -474,9 +474,11 @@ impl Emulator {
     #[doc(hidden)]
     pub fn abandon(&self, stream: RawStream) {
         self.with(|machine| {
-            let key = super::slots::Key::from_handle(stream.handle, super::machine::STREAM_TAG);
-            let is_stalled =
-                |key: &super::slots::Key| machine.streams.get(*key).is_some_and(|one| one.stalled);
+            let key =
+                super::words::slots::Key::from_handle(stream.handle, super::machine::STREAM_TAG);
+            let is_stalled = |key: &super::words::slots::Key| {
+                machine.streams.get(*key).is_some_and(|one| one.stalled)
+            };
             if let Some(key) = key.filter(is_stalled) {
                 machine.release(key);
             }

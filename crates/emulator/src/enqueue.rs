@@ -4,14 +4,14 @@ use std::fmt;
 
 use super::fault::Strike;
 use super::finding::FindingKind;
-use super::host_memory::{Access, HostUse};
 use super::machine::{EVENT_TAG, Event, Machine, STREAM_TAG, Stream};
+use super::memory::host::{Access, HostUse};
+use super::operation::pieces;
 use super::operation::{Action, Operation, Position};
-use super::order::{Agent, Kind, Knowledge};
-use super::pieces;
-use super::rng;
+use super::races::{Agent, Kind, Knowledge};
 use super::schedule::About;
-use super::slots::Key;
+use super::words::rng;
+use super::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal, RawEvent, RawStream};
 
@@ -72,7 +72,7 @@ impl Machine {
     }
 
     fn add_stream(&mut self, device: Ordinal, blocking: bool, kind: Kind) -> Key {
-        let agent = self.order.stream_created(device, kind);
+        let agent = self.races.stream_created(device, kind);
         let name = self.names.next();
         let standing = self.schedule.standing(name);
         self.streams.insert(Stream::new(device, blocking, agent, standing))
@@ -131,7 +131,7 @@ impl Machine {
         }
         if let Some(stream) = self.streams.get_mut(key) {
             stream.destroyed = true;
-            self.order.stream_removed(stream.agent);
+            self.races.stream_removed(stream.agent);
             if stream.queue.is_empty() {
                 self.remove_stream(key);
             }
@@ -139,7 +139,7 @@ impl Machine {
     }
 
     pub(super) fn event_create(&mut self, device: Ordinal, timing: bool) -> RawEvent {
-        let order = self.order.event_created();
+        let order = self.races.event_created();
         let key = self.events.insert(Event {
             device,
             order,
@@ -189,7 +189,7 @@ impl Machine {
         stream.enqueued += 1;
         stream.submitted += 1;
         let (agent, device) = (stream.agent, stream.device);
-        let knowledge = self.order.enqueued(agent, &action, is_asked);
+        let knowledge = self.races.enqueued(agent, &action, is_asked);
         let ready = !stream.stalled && !stream.slow.is_slow() && waits.is_empty();
         let idle = ready && stream.queue.is_empty();
         let position = Position { stream: key, count: stream.enqueued };
@@ -200,7 +200,7 @@ impl Machine {
         if self.host.watcher.is_some() {
             self.close_to_host(agent, device, &action);
         }
-        if self.order.has_found() {
+        if self.races.has_found() {
             self.report_races();
         }
         if idle && self.schedule.is_eager() && !matches!(action, Action::HostFunction(_)) {
@@ -270,7 +270,7 @@ impl Machine {
             waits,
             action,
             knowledge,
-            called: self.order.called(),
+            called: self.races.called(),
         };
         self.disturb(&operation.action);
         for host in operation.action.host_claims() {
@@ -376,7 +376,7 @@ impl Machine {
 
     fn snapshot(&mut self, event: Key, position: Position, agent: Agent) {
         if let Some(event) = self.events.get_mut(event) {
-            self.order.recorded(agent, &mut event.order);
+            self.races.recorded(agent, &mut event.order);
             event.snapshot = Some(position);
             event.stamp = None;
             event.captured = None;

@@ -3,15 +3,15 @@
 //! Every access is checked before it is made. One that fails is, as on a GPU, the end of the
 //! device: it is lost with a sticky error (rule 28), and a finding says why.
 
-use super::device_memory::Violation;
 use super::finding::FindingKind;
-use super::host_memory::HostUse;
 use super::machine::Machine;
+use super::memory::device::Violation;
+use super::memory::host::HostUse;
+use super::memory::pageable;
 use super::operation::{Action, Move, Source, Transfer};
-use super::order::Knowledge;
-use super::pageable;
-use super::rng;
-use super::slots::Key;
+use super::races::Knowledge;
+use super::words::rng;
+use super::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, Item, Ordinal, reference};
 
@@ -125,7 +125,7 @@ impl Machine {
                 uses.iter().for_each(|host| self.check_source(key, Call::MoveItems, host));
                 let items = self.items(device, moved, uses)?;
                 if let Some(knowledge) = knowledge {
-                    self.order.moved(knowledge, &items);
+                    self.races.moved(knowledge, &items);
                     self.report_races();
                 }
                 reference::move_items(&items, |dst, src, bytes| {

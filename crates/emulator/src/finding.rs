@@ -6,8 +6,8 @@
 
 use std::fmt;
 
-use super::execution::Execution;
-use super::order::Race;
+use super::races::Race;
+use super::schedule::execution::Execution;
 
 /// What kind of misuse a [`Finding`] reports.
 #[non_exhaustive]

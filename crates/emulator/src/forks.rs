@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::slots::Key;
+use super::words::slots::Key;
 
 /// How many operations of each stream, none if there is none.
 type Known = HashMap<Key, usize>;

@@ -5,10 +5,10 @@
 //! a graph are not looked for.
 
 use super::finding::FindingKind;
-use super::host_memory::HostUse;
 use super::machine::{GRAPH_TAG, Graph, Machine};
+use super::memory::host::HostUse;
 use super::operation::Action;
-use super::slots::Key;
+use super::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 

@@ -1,8 +1,8 @@
 //! The kernels' launches on the emulated machine, and what kernels may touch.
 
-use super::device_memory::Violation;
-use super::host_memory::{Access, HostPtr, HostUse};
 use super::machine::Machine;
+use super::memory::device::Violation;
+use super::memory::host::{Access, HostPtr, HostUse};
 use super::operation::{Action, Move, Moved, Pattern};
 use super::runtime::Runtime;
 use pinlane_driver::CudaCode;

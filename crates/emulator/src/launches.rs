@@ -3,14 +3,14 @@
 //! What a stand-in uses is known only when it has run ([`watch`](super::watch)). It counts from the
 //! launch's place in its stream on, of which the checker has kept the knowledge.
 
-use super::device_memory::Violation;
 use super::finding::FindingKind;
-use super::host_memory::{Access, HostPtr, HostUse};
 use super::machine::Machine;
+use super::memory::device::Violation;
+use super::memory::host::{Access, HostPtr, HostUse};
 use super::operation::Launch;
-use super::order::{Epoch, Knowledge, RacingAccess};
-use super::slots::Key;
+use super::races::{Epoch, Knowledge, RacingAccess};
 use super::watch::{Seen, Touched, sees_faults};
+use super::words::slots::Key;
 use pinlane_driver::Ordinal;
 
 const PAGE: usize = 4096;
@@ -89,8 +89,8 @@ impl Machine {
             false => RacingAccess::Read,
         };
         let uses = used.iter().map(|one| (one.start as u64, one.bytes as u64, access(one)));
-        let at = self.order.used(knowledge, kernel, uses);
-        if self.order.has_found() {
+        let at = self.races.used(knowledge, kernel, uses);
+        if self.races.has_found() {
             self.report_races();
         }
         for access in [Access::Read, Access::Write] {

@@ -11,19 +11,18 @@
 //!
 //! ```text
 //!  emulator::Emulator --+
-//!                       +--> runtime::Runtime --> Shared: one lock --> machine::Machine
-//!  face::Face ----------+
-//!  driver::Driver ------+                           ^               streams, events, backlog,
-//!                                                   |               device_memory, host_memory,
-//!                                       host_thread: host functions     fault, finding
+//!  face::Face ----------+--> runtime::Runtime --> Shared: one lock --> machine::Machine
+//!  driver::Driver ------+                                              streams, events, backlog
 //!
-//!  What is done to a Machine:
-//!    enqueue    what a call does        capture, graphs   captures, and what they forbid
-//!    schedule   when operations run     copies    pageable copies and batches
-//!    execute    what they do            loss      devices that are lost
-//!    due        when host functions are called   stuck    waits that never end
-//!    order      what orders them: races           liberties  what CUDA leaves open
-//!    watch      what the host does to memory that is in use, and stand-ins to theirs
+//!  What a machine has:                         What is done to it:
+//!    memory      of devices and of the host      enqueue   what a call does
+//!    operation   what streams are given          execute   what operations do
+//!    races       what orders them                copies, kernels, launches   what some do
+//!    schedule    when they run, and when host    capture, graphs   what captures forbid
+//!                functions are called            loss      devices that are lost
+//!    watch       what the host does to memory    liberties what CUDA leaves open
+//!                in use, and stand-ins to theirs
+//!    words       numbers, names, texts         explore runs a program under many schedules.
 //! ```
 //!
 //! # Invariants
@@ -48,50 +47,34 @@
 //!
 //! [elapsed]: pinlane_driver::Driver::event_elapsed
 
-mod area;
-mod arena;
 mod capture;
 mod copies;
-mod device_memory;
 mod driver;
-mod due;
 mod emulator;
 mod enqueue;
 mod execute;
-mod execution;
 mod explore;
 mod face;
 mod fault;
 mod finding;
 mod forks;
 mod graphs;
-mod host_memory;
-mod host_thread;
-mod json;
 mod kernels;
 mod launches;
 mod liberties;
 mod loss;
 mod machine;
-mod name;
+mod memory;
 mod operation;
-mod order;
-mod pageable;
 mod per_thread;
-mod pieces;
-mod rng;
+mod races;
 mod runtime;
 mod sanitized;
 mod schedule;
-mod slots;
-mod storage;
-mod stuck;
-mod thread;
-mod unreadable;
 mod watch;
+mod words;
 
 pub use emulator::{Builder, Emulator, HandOver};
-pub use execution::Execution;
 #[doc(hidden)]
 pub use explore::asked_for;
 pub use explore::{
@@ -105,10 +88,10 @@ pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{CaptureMode, Usage};
 #[doc(hidden)]
-pub use order::leave_out;
-pub use order::{Callers, LookUp, MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
-pub use schedule::Replay;
-pub use unreadable::Unreadable;
+pub use races::leave_out;
+pub use races::{Callers, LookUp, MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
+pub use schedule::{Execution, Replay};
+pub use words::unreadable::Unreadable;
 
 #[cfg(test)]
 mod tests;

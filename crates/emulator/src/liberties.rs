@@ -3,11 +3,11 @@
 
 use super::finding::FindingKind;
 use super::machine::Machine;
-use super::name::StreamName;
-use super::rng;
 use super::schedule::About;
-use super::slots::Key;
-use super::thread::in_host_function;
+use super::words::name::StreamName;
+use super::words::rng;
+use super::words::slots::Key;
+use super::words::thread::in_host_function;
 
 /// What a whole run has or does not have.
 #[derive(Clone, Copy, Debug)]

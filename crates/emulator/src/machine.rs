@@ -22,19 +22,19 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::device_memory::DeviceMemory;
-use super::execution::Execution;
 use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
 use super::forks::Forks;
-use super::host_memory::{HostMemory, HostUse};
-use super::name::{Liberties, Names, StreamName};
+use super::memory::device::DeviceMemory;
+use super::memory::host::{HostMemory, HostUse};
 use super::operation::{Action, HostCall, Operation, Position};
-use super::order::{Agent, Epoch, Kind, Knowledge, Order, Snapshot};
 use super::per_thread::PerThread;
+use super::races::{Agent, Epoch, Kind, Knowledge, Races, Snapshot};
+use super::schedule::execution::Execution;
 use super::schedule::{Schedule, Slow, Standing};
-use super::slots::{Key, Slots};
 use super::watch::{Destinations, Sides};
+use super::words::name::{Liberties, Names, StreamName};
+use super::words::slots::{Key, Slots};
 use pinlane_base::sanitizer::Tag;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal, Poll};
@@ -72,7 +72,7 @@ pub(super) struct Machine {
     pub(super) liberties: Liberties,
     pub(super) faults: Faults,
     pub(super) findings: Findings,
-    pub(super) order: Order,
+    pub(super) races: Races,
     pub(super) devices: Vec<Device>,
     pub(super) memory: DeviceMemory,
     pub(super) host: HostMemory,
@@ -207,7 +207,7 @@ pub(super) struct Calling {
     pub(super) since: Instant,
 }
 
-/// Whether host functions are due ([`due`](super::due)).
+/// Whether host functions are due ([`due`](super::schedule::due)).
 #[derive(Debug, Default)]
 pub(super) struct Due {
     pub(super) now: bool,
@@ -259,10 +259,10 @@ pub(super) struct Capturing {
 
 impl Machine {
     pub(super) fn new(devices: usize, capacity: usize, execution: Execution, seed: u64) -> Self {
-        let (mut streams, mut order) = (Slots::new(), Order::new());
+        let (mut streams, mut races) = (Slots::new(), Races::new());
         let schedule = Schedule::new(execution, seed);
         let mut legacy = |device| {
-            let agent = order.stream_created(device, Kind::Legacy);
+            let agent = races.stream_created(device, Kind::Legacy);
             let standing = schedule.standing(StreamName::Legacy(device));
             streams.insert(Stream::new(device, true, agent, standing))
         };
@@ -282,7 +282,7 @@ impl Machine {
             faults: Faults::new(),
             findings: Findings::new(execution, seed),
             devices: made,
-            order,
+            races,
             memory: DeviceMemory::new(devices, capacity, seed),
             host: HostMemory::new(seed),
             sides: Sides::default(),
@@ -346,13 +346,13 @@ impl Machine {
     /// Reports something; with the line of the call, if that is known.
     #[cold]
     pub(super) fn report(&mut self, kind: FindingKind, message: impl Into<String>) {
-        let message = message.into() + &self.order.called_at();
+        let message = message.into() + &self.races.called_at();
         self.findings.report(kind, message);
     }
 
     /// All that a stream has been given so far, for the race checker.
     pub(super) fn knowledge(&self, key: Key) -> Option<Knowledge> {
-        self.order.tail(self.streams.get(key)?.agent)
+        self.races.tail(self.streams.get(key)?.agent)
     }
 
     /// The calling thread was told that something is complete, or not (rule 16).
@@ -366,14 +366,14 @@ impl Machine {
     /// The calling thread has learned that this is complete.
     pub(super) fn host_learns(&mut self, knowledge: &Knowledge) {
         self.look_at_known(knowledge);
-        self.order.synchronized(knowledge);
+        self.races.synchronized(knowledge);
         self.tell_known(knowledge);
     }
 
     /// Reports what the race checker has found.
     #[cold]
     pub(super) fn report_races(&mut self) {
-        for race in self.order.take_found() {
+        for race in self.races.take_found() {
             self.findings.report_race(FindingKind::Race, race);
         }
     }

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::sync::Weak;
 
-use super::slots::Key;
-use super::thread::{alive, this_thread};
+use super::words::slots::Key;
+use super::words::thread::{alive, this_thread};
 
 /// The number of streams at which those of ended threads are first looked for.
 const FEW: usize = 16;

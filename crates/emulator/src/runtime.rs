@@ -13,14 +13,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::due::{LOOK, Look};
 use super::finding::FindingKind;
 use super::machine::Machine;
 use super::operation::{Action, HostCall, Position};
-use super::order::{Knowledge, Site};
+use super::races::{Knowledge, Site};
 use super::schedule::Progress;
-use super::slots::Key;
-use super::thread::{Holding, in_host_function};
+use super::schedule::due::{LOOK, Look};
+use super::words::slots::Key;
+use super::words::thread::{Holding, in_host_function};
 use pinlane_base::lock::{Condvar, Mutex, MutexGuard};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal, Poll, RawEvent, RawStream};
@@ -43,7 +43,7 @@ impl Shared {
         // No code of the user runs under the lock; a panic there is a bug of this module, and the
         // thread that hit it says so.
         let mut machine = self.machine.lock();
-        machine.order.begin_turn();
+        machine.races.begin_turn();
         machine
     }
 
@@ -108,7 +108,7 @@ impl Shared {
                         None => self.changed.wait(machine),
                     };
                     machine.waiters -= 1;
-                    machine.order.begin_turn();
+                    machine.races.begin_turn();
                     if time.is_some() {
                         let site = machine.sites.then(Site::capture).flatten();
                         machine.end_if_stuck(target, began, site);
@@ -185,9 +185,9 @@ impl Runtime {
         let site = self.sites.then(Site::capture);
         self.shared.with(|machine| {
             if let Some(site) = site {
-                machine.order.called_from(site);
+                machine.races.called_from(site);
             }
-            machine.order.begin_call();
+            machine.races.begin_call();
             if machine.host.has_closed() {
                 machine.ask_for_faults();
                 machine.host.take_back_lent();

@@ -1,7 +1,7 @@
 //! What the machine tells a thread sanitizer of the program: a host function is ordered after the
 //! thread that has launched it, and before whoever learns that it is complete. It is the race
 //! checker's order. What devices do is not told of: they are no threads, and races with them are
-//! found by [`order`](super::order).
+//! found by [`races`](super::races).
 //!
 //! # Invariant
 //!
@@ -10,8 +10,8 @@
 
 use super::machine::Machine;
 use super::operation::Action;
-use super::order::{Agent, Knowledge};
-use super::slots::Key;
+use super::races::{Agent, Knowledge};
+use super::words::slots::Key;
 use pinlane_base::sanitizer::{Tag, acquire, is_there, release};
 
 /// The most functions that are told apart. Older ones count as known to everybody.

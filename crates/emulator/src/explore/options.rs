@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::report::{Explored, FailedRun};
 use crate::emulator::Builder;
-use crate::execution::Execution;
 use crate::schedule::Replay;
-use crate::unreadable::Unreadable;
+use crate::schedule::execution::Execution;
+use crate::words::unreadable::Unreadable;
 
 /// The variable of the environment that names one run.
 const VARIABLE: &str = "PINLANE_REPLAY";

@@ -7,7 +7,7 @@ use super::report::{Explored, FailedRun};
 use super::run::{Ended, Outcome, run};
 use super::shrink::{self, Budget};
 use crate::emulator::{Builder, Emulator};
-use crate::execution::Execution;
+use crate::schedule::execution::Execution;
 
 /// Tries every order of the operations that a program enqueues, as far as its waits let them be
 /// seen: for small programs.

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::super::execution::Execution;
-use super::super::finding::Finding;
-use super::super::schedule::Replay;
 use super::run::Ended;
+use crate::finding::Finding;
+use crate::schedule::Replay;
+use crate::schedule::execution::Execution;
 
 /// That all runs went well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct FailedRun {
     pub failure: Option<String>,
     /// The misuse that the machine saw.
     pub findings: Vec<Finding>,
-    /// The run, for [`Builder::replay`](super::super::Builder::replay), or as a text for the
+    /// The run, for [`Builder::replay`](crate::Builder::replay), or as a text for the
     /// variable `PINLANE_REPLAY`.
     pub replay: Replay,
     /// How many runs it took, up to the first that failed.

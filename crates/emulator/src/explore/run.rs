@@ -6,9 +6,9 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
 use std::sync::OnceLock;
 
-use super::super::emulator::{Builder, Emulator};
-use super::super::finding::{Finding, FindingKind};
-use super::super::schedule::Replay;
+use crate::emulator::{Builder, Emulator};
+use crate::finding::{Finding, FindingKind};
+use crate::schedule::Replay;
 use pinlane_base::process::PerProcess;
 
 /// What a program that is explored may return: nothing, or a result, whose error is a failure.

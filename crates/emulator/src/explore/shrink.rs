@@ -1,7 +1,7 @@
 //! Smaller runs that still fail: delta debugging ("Simplifying and Isolating Failure-Inducing
 //! Input", Zeller and Hildebrandt, 2002), of steps and of decisions alike.
 
-use super::super::schedule::Replay;
+use crate::schedule::Replay;
 
 /// How many runs may still be made.
 #[derive(Debug)]

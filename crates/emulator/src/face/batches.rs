@@ -14,10 +14,10 @@ use std::ffi::c_void;
 use super::Face;
 use crate::copies::{bad_copy, depend};
 use crate::finding::FindingKind;
-use crate::host_memory::{Access, HostPtr, HostUse};
 use crate::machine::Machine;
+use crate::memory::host::{Access, HostPtr, HostUse};
 use crate::operation::{Action, Source, Transfer};
-use crate::slots::Key;
+use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{BatchCopy, Call, DriverResult, RawStream};
 

@@ -1,5 +1,5 @@
 //! System calls of the program's own, on page-locked memory that is watched
-//! ([`Builder::watch_host`](super::super::Builder::watch_host)).
+//! ([`Builder::watch_host`](crate::Builder::watch_host)).
 
 use std::ffi::c_int;
 use std::ops::Range;

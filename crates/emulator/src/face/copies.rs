@@ -15,11 +15,11 @@ use super::memory::Side;
 use super::{Face, Held};
 use crate::copies::bad_copy;
 use crate::finding::FindingKind;
-use crate::host_memory::{Access, Cover, HostMemory, HostPtr, HostUse};
 use crate::machine::Machine;
+use crate::memory::host::{Access, Cover, HostMemory, HostPtr, HostUse};
+use crate::memory::pageable::Way;
 use crate::operation::{Action, Source, Transfer};
-use crate::pageable::Way;
-use crate::slots::Key;
+use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, RawStream};
 

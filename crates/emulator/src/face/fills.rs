@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use super::{Face, Side};
-use crate::host_memory::{Access, HostPtr, HostUse};
+use crate::memory::host::{Access, HostPtr, HostUse};
 use crate::operation::{Action, Pattern};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, RawStream};

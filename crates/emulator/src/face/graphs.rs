@@ -10,7 +10,7 @@ impl Face {
     ///
     /// # Errors
     ///
-    /// As for [`Emulator::begin_capture`](super::super::Emulator::begin_capture).
+    /// As for [`Emulator::begin_capture`](crate::Emulator::begin_capture).
     pub fn begin_capture(&self, stream: RawStream, mode: CaptureMode) -> DriverResult<()> {
         self.emulator.with(|machine| {
             let key = machine.resolve(self.call(), stream)?;
@@ -22,7 +22,7 @@ impl Face {
     ///
     /// # Errors
     ///
-    /// As for [`Emulator::end_capture`](super::super::Emulator::end_capture).
+    /// As for [`Emulator::end_capture`](crate::Emulator::end_capture).
     pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
         self.emulator.with(|machine| {
             let key = machine.resolve(self.call(), stream)?;

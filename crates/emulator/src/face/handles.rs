@@ -4,7 +4,7 @@ use super::{Face, Target};
 use crate::finding::FindingKind;
 use crate::machine::{EVENT_TAG, Machine, STREAM_TAG};
 use crate::operation::Position;
-use crate::slots::Key;
+use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal, RawEvent, RawStream, StreamFlags};
 
@@ -153,7 +153,7 @@ impl Face {
             };
             let busy: Vec<Key> = machine.backlog.iter().filter(of_device).copied().collect();
             let targets: Vec<Position> = busy.into_iter().map(|key| machine.tail(key)).collect();
-            Ok((targets, machine.order.device_tail(device)))
+            Ok((targets, machine.races.device_tail(device)))
         })?;
         targets.into_iter().try_for_each(|target| self.wait(device, target, told))?;
         if told {

@@ -3,7 +3,7 @@
 use super::Face;
 use crate::finding::FindingKind;
 use crate::runtime::refuse_in_host_function;
-use crate::thread::{in_host_function, though_in_host_function};
+use crate::words::thread::{in_host_function, though_in_host_function};
 use pinlane_driver::DriverResult;
 
 impl Face {

@@ -14,7 +14,7 @@ use super::books::{DeviceNote, HostKind, HostNote, PoolId};
 use super::registration::READ_ONLY;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
-use crate::order::MemoryKind;
+use crate::races::MemoryKind;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, HostFlags, Ordinal, RawStream};
 
@@ -124,7 +124,7 @@ impl Face {
             }
             let address = machine.memory.reserve(device, bytes)?;
             machine.memory.commit(address);
-            machine.order.allocated(MemoryKind::OnDevice(device), address, bytes);
+            machine.races.allocated(MemoryKind::OnDevice(device), address, bytes);
             Ok(address)
         })?;
         if address != 0 {
@@ -166,7 +166,7 @@ impl Face {
                 machine.retire(call, address)?;
                 machine.memory.release(address);
                 // One finding, though several operations may still use it.
-                if let Some(race) = machine.order.host_freed(Call::DeviceFree, address).pop() {
+                if let Some(race) = machine.races.host_freed(Call::DeviceFree, address).pop() {
                     machine.findings.report_race(FindingKind::FreedInFlight, race);
                 }
                 Ok(())

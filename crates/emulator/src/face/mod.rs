@@ -56,8 +56,8 @@ pub use pools::PoolFigure;
 pub use shared::SharedMemory;
 pub use thread::Target;
 
-use super::emulator::Emulator;
-use super::order::LookUp;
+use crate::emulator::Emulator;
+use crate::races::LookUp;
 use pinlane_base::lock::Mutex;
 
 /// The machine as the CUDA runtime shows it to a program.
@@ -88,11 +88,11 @@ impl Face {
         })
     }
 
-    /// Findings name the lines of calls: those of their [`Callers`](super::Callers), which
+    /// Findings name the lines of calls: those of their [`Callers`](crate::Callers), which
     /// `look_up` finds. It is called under the machine's lock, when there is a finding, and makes
     /// no call.
     pub fn look_up_lines(&self, look_up: LookUp) {
-        self.emulator.with(|machine| machine.order.look_up_sites(look_up));
+        self.emulator.with(|machine| machine.races.look_up_sites(look_up));
     }
 
     /// The machine behind the face.

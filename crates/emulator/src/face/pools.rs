@@ -7,7 +7,7 @@ use super::Face;
 use super::books::{DeviceNote, HostKind, Place, PoolId, State};
 use super::memory::OF_POOL;
 use crate::operation::Action;
-use crate::order::MemoryKind;
+use crate::races::MemoryKind;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal, RawStream};
 
@@ -217,7 +217,7 @@ impl Face {
                 return Ok(0);
             }
             let ptr = machine.memory.reserve(device, bytes)?;
-            machine.order.allocated(MemoryKind::OnDevice(device), ptr, bytes);
+            machine.races.allocated(MemoryKind::OnDevice(device), ptr, bytes);
             machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
             Ok(ptr)
         })?;

@@ -6,7 +6,7 @@ use std::ffi::c_void;
 use super::Face;
 use super::memory::Side;
 use crate::finding::FindingKind;
-use crate::order::MemoryKind;
+use crate::races::MemoryKind;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal};
 
@@ -55,7 +55,7 @@ impl Face {
         let SharedMemory { device, file, offset, bytes } = memory;
         let address = self.emulator.runtime.call(Call::DeviceAlloc, device, |machine| {
             let address = machine.memory.adopt(device, (file, offset), bytes)?;
-            machine.order.allocated(MemoryKind::OnDevice(device), address, bytes);
+            machine.races.allocated(MemoryKind::OnDevice(device), address, bytes);
             Ok(address)
         })?;
         Ok(std::ptr::without_provenance_mut(address as usize))
@@ -72,7 +72,7 @@ impl Face {
         self.synchronize(self.held(ptr).device)?;
         self.emulator.with(|machine| {
             machine.memory.give_up(address)?;
-            if let Some(race) = machine.order.host_freed(Call::DeviceFree, address).pop() {
+            if let Some(race) = machine.races.host_freed(Call::DeviceFree, address).pop() {
                 machine.findings.report_race(FindingKind::FreedInFlight, race);
             }
             Ok(())

@@ -17,12 +17,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::super::name::StreamName;
-use super::super::unreadable::Unreadable;
+use crate::words::name::StreamName;
+use crate::words::unreadable::Unreadable;
 
 /// What is decided about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum What {
+pub(crate) enum What {
     /// Into how many pieces it is cut, at most.
     Pieces,
     /// How often this piece of it is passed over when it is ready; [`HELD`]: until a wait needs it.
@@ -36,7 +36,7 @@ pub(super) const HELD: u32 = u32::MAX;
 
 /// What a decision is about. Operations count from 1 in their streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) struct Spot {
+pub(crate) struct Spot {
     pub(super) stream: StreamName,
     pub(super) operation: u64,
     pub(super) what: What,
@@ -45,7 +45,7 @@ pub(in super::super) struct Spot {
 /// A run of a program: its seed, and what was decided otherwise than in eager mode.
 ///
 /// It is a short text, such as `12:B#3`, by `Display` and `FromStr`. Streams are named as in
-/// reports of [races](super::super::FindingKind::Race): `A` is the first that the program made,
+/// reports of [races](crate::FindingKind::Race): `A` is the first that the program made,
 /// `1A` the first that its second thread made, `@0` the legacy stream of device 0.
 ///
 /// | text | what becomes of B's third operation |
@@ -56,8 +56,8 @@ pub(in super::super) struct Spot {
 /// | `B#3/4` | it lands in up to four pieces |
 /// | `B#3.1+2` | the second of its pieces is passed over twice |
 ///
-/// [`Emulator::replay`](super::super::Emulator::replay) gives that of a run, and
-/// [`Builder::replay`](super::super::Builder::replay) takes it.
+/// [`Emulator::replay`](crate::Emulator::replay) gives that of a run, and
+/// [`Builder::replay`](crate::Builder::replay) takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     pub(super) seed: u64,
@@ -85,7 +85,7 @@ impl Replay {
     }
 
     /// The decisions, one by one.
-    pub(in super::super) fn list(&self) -> Vec<(Spot, u32)> {
+    pub(crate) fn list(&self) -> Vec<(Spot, u32)> {
         self.decisions.iter().map(|(&spot, &value)| (spot, value)).collect()
     }
 
@@ -109,13 +109,13 @@ impl Replay {
     }
 
     /// The same run with these decisions only.
-    pub(in super::super) fn with(&self, decisions: &[(Spot, u32)]) -> Self {
+    pub(crate) fn with(&self, decisions: &[(Spot, u32)]) -> Self {
         Replay { decisions: decisions.iter().copied().collect(), ..Replay::of(self.seed) }
     }
 
     /// The same run, in which some of the operations that are passed over, by their numbers in the
     /// list, are held until a wait needs them.
-    pub(in super::super) fn held(&self, which: impl Fn(usize) -> bool) -> Self {
+    pub(crate) fn held(&self, which: impl Fn(usize) -> bool) -> Self {
         let mut held = self.clone();
         for (index, (spot, value)) in held.decisions.iter_mut().enumerate() {
             if matches!(spot.what, What::Passed(_)) && which(index) {

@@ -4,13 +4,13 @@
 //! operation in its stream, and what is decided. So it does not depend on what other threads do,
 //! nor on what a program does elsewhere: a program that loses a step keeps its other decisions.
 
-use super::super::name::StreamName;
-use super::super::rng::Rng;
 use super::decision::HELD;
+use crate::words::name::StreamName;
+use crate::words::rng::Rng;
 
 /// What a decision is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum About {
+pub(crate) enum About {
     /// When a copy of pageable memory uses the bytes of the host.
     Way,
     /// The order of the copies of a batch.

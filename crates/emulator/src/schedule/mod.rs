@@ -20,22 +20,27 @@
 
 mod decision;
 mod drawn;
+pub(crate) mod due;
+pub(crate) mod execution;
+pub(crate) mod host_thread;
 mod next;
 mod path;
 mod pct;
 mod policy;
 mod slow;
 mod steps;
+mod stuck;
 
-use super::machine::Machine;
-use super::operation::{Action, Position};
-use super::rng::Rng;
-use super::slots::Key;
+use crate::machine::Machine;
+use crate::operation::{Action, Position};
+use crate::words::rng::Rng;
+use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal, Poll};
 
 pub use decision::Replay;
 pub(super) use drawn::About;
+pub use execution::Execution;
 pub(super) use path::Path;
 pub(super) use policy::{Schedule, Standing};
 pub(super) use slow::Slow;
@@ -258,11 +263,11 @@ impl Machine {
         let (id, action) = (operation.id, std::mem::replace(&mut operation.action, Action::Join));
         let knowledge = operation.knowledge.take();
         // What it is found to do belongs to that call, and not to the one that waits for it now.
-        let waiting = self.order.exchange_called(operation.called);
+        let waiting = self.races.exchange_called(operation.called);
         if self.claim(key, id, &action) && self.execute(key, &action, knowledge) {
             self.complete_first(key);
         }
-        self.order.exchange_called(waiting);
+        self.races.exchange_called(waiting);
     }
 
     /// The host thread is back from a function of this stream.
@@ -271,7 +276,7 @@ impl Machine {
         self.host_calling = None;
         self.function_has_returned();
         self.host.take_back_lent();
-        if let Some(known) = self.order.function_ends() {
+        if let Some(known) = self.races.function_ends() {
             self.tell_returned(&known);
         }
         if self.streams.get_mut(key).is_some_and(|s| std::mem::take(&mut s.dispatched)) {

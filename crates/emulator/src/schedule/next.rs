@@ -1,12 +1,12 @@
 //! What runs next on a machine that is not eager.
 
-use super::super::execution::Execution;
-use super::super::machine::Machine;
-use super::super::operation::{Action, Operation};
-use super::super::slots::Key;
 use super::Front;
 use super::decision::{HELD, Replay};
 use super::policy::spot_of;
+use crate::machine::Machine;
+use crate::operation::{Action, Operation};
+use crate::schedule::execution::Execution;
+use crate::words::slots::Key;
 
 impl Machine {
     /// The stream that goes next; all others that could are passed over. In a wait, `needed` is the
@@ -81,7 +81,7 @@ impl Machine {
     }
 
     /// The run so far; `None` if it is not written down.
-    pub(in super::super) fn replay(&self) -> Option<Replay> {
+    pub(crate) fn replay(&self) -> Option<Replay> {
         let mut replay = self.schedule.made.clone()?;
         for &key in &self.backlog {
             let stream = self.streams.get(key).expect("it is in the backlog");

@@ -2,14 +2,14 @@
 
 /// The choices of a run.
 #[derive(Debug)]
-pub(in super::super) struct Path {
+pub(crate) struct Path {
     given: Vec<usize>,
     taken: Vec<(usize, usize)>,
 }
 
 impl Path {
     /// Takes the given choices, and behind them always the first.
-    pub(in super::super) fn new(given: Vec<usize>) -> Self {
+    pub(crate) fn new(given: Vec<usize>) -> Self {
         Path { given, taken: Vec::new() }
     }
 
@@ -23,7 +23,7 @@ impl Path {
     }
 
     /// The choices that were made, each with how many there were.
-    pub(in super::super) fn taken(&self) -> Vec<(usize, usize)> {
+    pub(crate) fn taken(&self) -> Vec<(usize, usize)> {
         self.taken.clone()
     }
 }

@@ -1,7 +1,7 @@
-//! Priorities: see [`Execution::Pct`](super::super::Execution::Pct).
+//! Priorities: see [`Execution::Pct`](crate::Execution::Pct).
 
-use super::super::rng::Rng;
 use super::drawn::{About, draw_once};
+use crate::words::rng::Rng;
 
 /// All first priorities are above this; one that has fallen is below.
 const FIRST: u64 = 1 << 32;

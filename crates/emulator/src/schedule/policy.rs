@@ -4,19 +4,19 @@
 //! call returns. How often that happens to each operation says all there is to say about a run: so
 //! a run of any mode is written down, and replayed, as these numbers.
 
-use super::super::execution::Execution;
-use super::super::name::StreamName;
-use super::super::operation::Operation;
-use super::super::rng::Rng;
 use super::decision::{Replay, Spot, What};
 use super::drawn::{self, About, Speed};
 use super::path::Path;
 use super::pct::{self, Pct};
+use crate::operation::Operation;
+use crate::schedule::execution::Execution;
+use crate::words::name::StreamName;
+use crate::words::rng::Rng;
 
 /// How a machine decides.
 #[derive(Debug)]
-pub(in super::super) struct Schedule {
-    pub(in super::super) execution: Execution,
+pub(crate) struct Schedule {
+    pub(crate) execution: Execution,
     eager: bool,
     seed: u64,
     /// The decisions that were given: they count instead of those of the seed.
@@ -25,21 +25,21 @@ pub(in super::super) struct Schedule {
     pub(super) made: Option<Replay>,
     pub(super) pct: Pct,
     /// Every order is tried: that of this run.
-    pub(in super::super) path: Option<Path>,
+    pub(crate) path: Option<Path>,
     /// How many calls found a device lost.
     pub(super) drifts: u64,
 }
 
 /// What is decided about a stream as a whole.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Standing {
-    pub(in super::super) name: StreamName,
+pub(crate) struct Standing {
+    pub(crate) name: StreamName,
     speed: Speed,
     pub(super) priority: u64,
 }
 
 impl Schedule {
-    pub(in super::super) fn new(execution: Execution, seed: u64) -> Self {
+    pub(crate) fn new(execution: Execution, seed: u64) -> Self {
         let eager = execution == Execution::Eager;
         let pct = Pct::default();
         Schedule { execution, eager, seed, given: None, made: None, pct, path: None, drifts: 0 }
@@ -47,7 +47,7 @@ impl Schedule {
 
     /// Which decisions count, if they are given; whether they are written down; and how many
     /// operations there will be, if that is known.
-    pub(in super::super) fn configure(
+    pub(crate) fn configure(
         &mut self,
         given: Option<Replay>,
         record: bool,
@@ -69,22 +69,22 @@ impl Schedule {
 
     /// Whether everything runs as soon as it is ready.
     #[inline]
-    pub(in super::super) fn is_eager(&self) -> bool {
+    pub(crate) fn is_eager(&self) -> bool {
         self.eager
     }
 
-    pub(in super::super) fn draw(&self, stream: StreamName, operation: u64, about: About) -> Rng {
+    pub(crate) fn draw(&self, stream: StreamName, operation: u64, about: About) -> Rng {
         drawn::draw(self.seed, stream, operation, about)
     }
 
-    pub(in super::super) fn standing(&self, name: StreamName) -> Standing {
+    pub(crate) fn standing(&self, name: StreamName) -> Standing {
         let speed = Speed::drawn(&mut self.draw(name, 0, About::Speed));
         let priority = pct::first(&mut self.draw(name, 0, About::Priority));
         Standing { name, speed, priority }
     }
 
     /// How long a piece of an operation is held.
-    pub(in super::super) fn hold(&self, of: Standing, operation: u64, piece: u32) -> u32 {
+    pub(crate) fn hold(&self, of: Standing, operation: u64, piece: u32) -> u32 {
         let what = What::Passed(piece);
         match (&self.given, self.execution) {
             (Some(given), _) => given.value(Spot { stream: of.name, operation, what }),
@@ -96,7 +96,7 @@ impl Schedule {
     }
 
     /// Into how many pieces an operation is cut, at most.
-    pub(in super::super) fn pieces(&mut self, stream: StreamName, operation: u64) -> u32 {
+    pub(crate) fn pieces(&mut self, stream: StreamName, operation: u64) -> u32 {
         let spot = Spot { stream, operation, what: What::Pieces };
         let pieces = match (&self.given, self.execution) {
             (Some(given), _) => given.value(spot),
@@ -132,7 +132,7 @@ impl Schedule {
     }
 
     /// The host makes a step.
-    pub(in super::super) fn host_steps(&mut self) {
+    pub(crate) fn host_steps(&mut self) {
         self.pct.host_steps();
     }
 

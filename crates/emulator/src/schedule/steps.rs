@@ -7,7 +7,7 @@
 use super::Slow;
 use crate::machine::Machine;
 use crate::operation::{Action, Position};
-use crate::slots::Key;
+use crate::words::slots::Key;
 
 impl Machine {
     pub(crate) fn make_slow(&mut self, key: Key, steps: u32) {

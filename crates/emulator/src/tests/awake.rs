@@ -1,7 +1,7 @@
 //! Which streams an eager machine looks at: those that may have become ready, and no others.
 
 use super::*;
-use crate::rng::Rng;
+use crate::words::rng::Rng;
 
 const LEGACY: RawStream = RawStream { device: 0, handle: RawStream::LEGACY };
 

@@ -3,8 +3,8 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::super::watch::STEPS;
 use super::*;
+use crate::watch::STEPS;
 
 const LEN: usize = 64 * 4096;
 

@@ -1,5 +1,5 @@
 //! System calls of the program's on memory that is watched, and on pending
-//! [`destinations`](super::destinations).
+//! [`destinations`].
 //!
 //! The kernel raises no signal for a page that is closed: the call fails. So who makes a call says
 //! so before and behind it. Meanwhile the pages of its buffers are open, whatever operations are
@@ -8,14 +8,14 @@
 
 use std::ops::Range;
 
-use super::super::machine::Machine;
 use super::places::BLOCKS;
 use super::{Watched, destinations, view};
+use crate::machine::Machine;
 use pinlane_driver::Ordinal;
 
 /// Whether a call that uses the buffer must say so. It takes no lock. Of blocks of a parent's
 /// nobody must: the pages are open then.
-pub(in super::super) fn must_be_said(buffer: &Range<usize>) -> bool {
+pub(crate) fn must_be_said(buffer: &Range<usize>) -> bool {
     let Some(found) = BLOCKS.find(buffer) else { return destinations::is_pending(buffer) };
     if !found.is_own {
         view::open_all(found.range.start, found.range.len());
@@ -43,14 +43,14 @@ impl Watched {
 
 impl Machine {
     /// The program makes a system call that uses the buffer.
-    pub(in super::super) fn call_begins(&mut self, buffer: Range<usize>) {
+    pub(crate) fn call_begins(&mut self, buffer: Range<usize>) {
         if let Some(watched) = self.host.watched_mut(buffer.start) {
             watched.call_begins(buffer);
         }
     }
 
     /// The call is over. It has used the first `used` bytes of the buffer.
-    pub(in super::super) fn call_ends(&mut self, buffer: Range<usize>, used: usize, writes: bool) {
+    pub(crate) fn call_ends(&mut self, buffer: Range<usize>, used: usize, writes: bool) {
         self.settle_host();
         let touched = buffer.start..buffer.start + used.min(buffer.len());
         let is_open = match self.host.watched_mut(buffer.start) {

@@ -13,10 +13,10 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::super::host_memory::{Access, HostUse};
-use super::super::order::Epoch;
-use super::super::thread::is_held;
 use super::places::Places;
+use crate::memory::host::{Access, HostUse};
+use crate::races::Epoch;
+use crate::words::thread::is_held;
 use pinlane_driver::Ordinal;
 
 /// The most that a machine lists. The oldest goes first.
@@ -57,7 +57,7 @@ fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
 
 /// The pending ones of a machine.
 #[derive(Debug, Default)]
-pub(in super::super) struct Destinations(VecDeque<Destination>);
+pub(crate) struct Destinations(VecDeque<Destination>);
 
 impl Destinations {
     /// An operation writes there, of which the host does not know that it is complete.
@@ -94,12 +94,12 @@ impl Destinations {
     }
 
     /// The device is reset.
-    pub(in super::super) fn forget_device(&mut self, device: Ordinal) {
+    pub(crate) fn forget_device(&mut self, device: Ordinal) {
         self.0.retain(|destination| destination.device != device);
     }
 
     /// Host memory is unregistered: of what is pending there, that call tells.
-    pub(in super::super) fn forget(&mut self, start: usize, bytes: usize) {
+    pub(crate) fn forget(&mut self, start: usize, bytes: usize) {
         let gone = start..start.saturating_add(bytes);
         self.0.retain(|destination| !overlap(&destination.range, &gone));
     }

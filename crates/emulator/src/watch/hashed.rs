@@ -18,15 +18,15 @@
 //! * The memory may be gone. The system is asked to read it, which says no where we would crash.
 //! * What is kept is bounded ([`Sides`](super::sides)).
 
-use super::super::finding::FindingKind;
-use super::super::host_memory::{Access, HostUse};
-use super::super::machine::Machine;
-use super::super::operation::{Action, Launch, Source, Transfer};
-use super::super::order::{Knowledge, RacingAccess, Side};
-use super::super::pageable::{self, Look};
-use super::super::rng;
-use super::super::slots::Key;
 use super::sides::Hashed;
+use crate::finding::FindingKind;
+use crate::machine::Machine;
+use crate::memory::host::{Access, HostUse};
+use crate::memory::pageable::{self, Look};
+use crate::operation::{Action, Launch, Source, Transfer};
+use crate::races::{Knowledge, RacingAccess, Side};
+use crate::words::rng;
+use crate::words::slots::Key;
 use pinlane_driver::Call;
 
 /// How much is hashed at a time.
@@ -35,7 +35,7 @@ const CHUNK: usize = 256 << 10;
 impl Machine {
     /// Whether the race checker has to keep what an operation knows, because sides are hashed.
     #[inline]
-    pub(in super::super) fn hashes_sides_of(&self, action: &Action) -> bool {
+    pub(crate) fn hashes_sides_of(&self, action: &Action) -> bool {
         if self.host.watcher.is_none() {
             return false;
         }
@@ -67,12 +67,7 @@ impl Machine {
     }
 
     /// A copy has run: its host side must not change before somebody knows that.
-    pub(in super::super) fn hash_sides(
-        &mut self,
-        key: Key,
-        action: &Action,
-        knowledge: &Knowledge,
-    ) {
+    pub(crate) fn hash_sides(&mut self, key: Key, action: &Action, knowledge: &Knowledge) {
         let (call, transfers) = match action {
             Action::Copy(call, transfer) => (*call, std::slice::from_ref(transfer)),
             Action::Batch(transfers) => (Call::CopyBatch, &**transfers),
@@ -80,7 +75,7 @@ impl Machine {
         };
         let by = knowledge.at();
         let Some(device) = self.streams.get(key).map(|stream| stream.device) else { return };
-        let site = self.order.called().site;
+        let site = self.races.called().site;
         let mut sides: Vec<_> = transfers.iter().filter_map(|t| self.side_of(t)).collect();
         // Lines land in any order; the first one that changes is told of.
         sides.sort_unstable();
@@ -95,7 +90,7 @@ impl Machine {
 
     /// An operation is about to run, which may write to sides of earlier ones.
     #[cold]
-    pub(in super::super) fn look_before(&mut self, action: &Action, known: Option<&Knowledge>) {
+    pub(crate) fn look_before(&mut self, action: &Action, known: Option<&Knowledge>) {
         if let (Action::Kernel(Launch { stand_in: Some(_), .. }), Some(known)) = (action, known) {
             self.look_at_known(known);
         }
@@ -106,7 +101,7 @@ impl Machine {
     }
 
     /// The machine is about to write to a range.
-    pub(in super::super) fn look_before_writing(&mut self, host: &HostUse) {
+    pub(crate) fn look_before_writing(&mut self, host: &HostUse) {
         if !self.sides.is_empty() {
             self.look_at(|side| side.overlaps(host.ptr.address(), host.bytes));
         }
@@ -114,7 +109,7 @@ impl Machine {
 
     /// Somebody learns of all this, and may write to the sides from now on.
     #[inline]
-    pub(in super::super) fn look_at_known(&mut self, known: &Knowledge) {
+    pub(crate) fn look_at_known(&mut self, known: &Knowledge) {
         if !self.sides.is_empty() {
             self.look_at(|side| known.knows(side.by));
         }
@@ -145,8 +140,8 @@ impl Machine {
                  the copy was done",
                 side.call, side.bytes, side.start
             );
-            if let Some(race) = self.order.too_early(side) {
-                let noticed = self.order.here();
+            if let Some(race) = self.races.too_early(side) {
+                let noticed = self.races.here();
                 let noticed = noticed.map(|site| format!("\n  noticed:    at {site}"));
                 let message = headline + &race.details() + &noticed.unwrap_or_default();
                 self.findings.report_with(kind, message, race);

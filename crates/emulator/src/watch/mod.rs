@@ -53,10 +53,10 @@ use self::signal::{Faulted, Verdict};
 pub(super) use self::stand_in::{Seen, Touched, used_by_call};
 use self::view::{Access, PAGE};
 pub(super) use self::watched::{Watched, Watcher};
-use super::machine::Machine;
-use super::operation::Action;
-use super::order::{Agent, RacingAccess, Site};
-use super::runtime::Shared;
+use crate::machine::Machine;
+use crate::operation::Action;
+use crate::races::{Agent, RacingAccess, Site};
+use crate::runtime::Shared;
 use pinlane_driver::Ordinal;
 
 impl Faulted for Shared {
@@ -83,7 +83,7 @@ impl Machine {
         match watched.access_to(page) {
             Access::All => Verdict::Again,
             Access::Read if !writes => Verdict::Again,
-            _ if watched.lend(page, |by| self.order.is_after_function(by)) => {
+            _ if watched.lend(page, |by| self.races.is_after_function(by)) => {
                 self.host.is_lending();
                 Verdict::Again
             }
@@ -97,10 +97,10 @@ impl Machine {
     /// The program touches the range, now. Whether that is a race; if so, it is a finding.
     fn races_with_host(&mut self, touched: &Range<usize>, writes: bool) -> bool {
         let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
-        self.order.host_access(touched.start as u64, touched.len() as u64, access);
-        let races = self.order.has_found();
+        self.races.host_access(touched.start as u64, touched.len() as u64, access);
+        let races = self.races.has_found();
         if races {
-            self.order.place_found(Site::capture());
+            self.races.place_found(Site::capture());
             self.report_races();
         }
         races
@@ -116,7 +116,7 @@ impl Machine {
     /// An operation was given to a stream: the host must not touch what it uses.
     #[cold]
     pub(super) fn close_to_host(&mut self, stream: Agent, device: Ordinal, action: &Action) {
-        let by = self.order.latest(stream);
+        let by = self.races.latest(stream);
         self.ask_for_faults();
         for host in action.host_uses() {
             if self.host.is_watched(host) {
@@ -143,10 +143,10 @@ impl Machine {
 
     /// Opens the pages of operations that the host knows to be complete.
     pub(super) fn settle_host(&mut self) {
-        let order = &self.order;
+        let races = &self.races;
         if self.host.has_closed() {
-            self.host.settle(|epoch| order.is_settled(epoch));
+            self.host.settle(|epoch| races.is_settled(epoch));
         }
-        self.destinations.settle(|epoch| order.is_settled(epoch));
+        self.destinations.settle(|epoch| races.is_settled(epoch));
     }
 }

@@ -107,7 +107,7 @@ pub(super) fn is_blocked() -> bool {
 }
 
 /// Whether faults come to this process's handler, on this thread. Says so once if they do not.
-pub(in super::super) fn sees_faults() -> bool {
+pub(crate) fn sees_faults() -> bool {
     let sees = is_ours(libc::SIGSEGV) && !is_blocked();
     if !sees {
         say_unwatched();
@@ -194,10 +194,7 @@ fn is_same(one: &libc::sigaction, other: &libc::sigaction) -> bool {
 /// What the program asks `sigaction` for, where ours is replaced: gives the action that it has set
 /// before, and notes the new one, which comes after our handler. `None` if we do not handle the
 /// signal: then the C library does it.
-pub(in super::super) fn exchange(
-    signal: c_int,
-    new: Option<&libc::sigaction>,
-) -> Option<libc::sigaction> {
+pub(crate) fn exchange(signal: c_int, new: Option<&libc::sigaction>) -> Option<libc::sigaction> {
     let index = index_of(signal)?;
     // SAFETY: null, or one that is never freed.
     let former = unsafe { BESIDE[index].load(Ordering::Acquire).as_ref() }?;

@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 
-use super::super::order::Side;
+use crate::races::Side;
 use pinlane_driver::Ordinal;
 
 /// The most sides that are kept.
@@ -22,14 +22,14 @@ pub(super) struct Hashed {
 
 /// The sides of which nobody knows that their copies are done.
 #[derive(Debug, Default)]
-pub(in super::super) struct Sides {
+pub(crate) struct Sides {
     list: VecDeque<Hashed>,
     bytes: usize,
 }
 
 impl Sides {
     #[inline]
-    pub(in super::super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
@@ -57,13 +57,13 @@ impl Sides {
     }
 
     /// The device is reset.
-    pub(in super::super) fn forget_device(&mut self, device: Ordinal) {
+    pub(crate) fn forget_device(&mut self, device: Ordinal) {
         self.list.retain(|hashed| hashed.device != device);
         self.bytes = self.list.iter().map(|hashed| hashed.side.bytes).sum();
     }
 
     /// Host memory is unregistered or freed: of what is pending there, that call tells.
-    pub(in super::super) fn forget(&mut self, start: usize, bytes: usize) {
+    pub(crate) fn forget(&mut self, start: usize, bytes: usize) {
         if !self.list.is_empty() {
             self.take(|side| side.overlaps(start, bytes));
         }
@@ -72,14 +72,14 @@ impl Sides {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::order::{Kind, Order, RacingAccess};
     use super::*;
+    use crate::races::{Kind, Races, RacingAccess};
     use pinlane_driver::Call;
 
     fn hashed(start: usize, bytes: usize) -> Hashed {
-        let mut order = Order::new();
-        let stream = order.stream_created(0, Kind::Legacy);
-        let by = order.latest(stream);
+        let mut races = Races::new();
+        let stream = races.stream_created(0, Kind::Legacy);
+        let by = races.latest(stream);
         let (call, access) = (Call::CopyH2D, RacingAccess::Read);
         Hashed { side: Side { by, call, access, start, bytes, site: 0 }, hash: 0, device: 0 }
     }

@@ -58,7 +58,7 @@ thread_local! {
 #[cfg(test)]
 thread_local! {
     /// How many accesses of the thread were let through one by one.
-    pub(in super::super) static STEPS: Cell<u32> = const { Cell::new(0) };
+    pub(crate) static STEPS: Cell<u32> = const { Cell::new(0) };
 }
 
 pub(super) fn register(start: usize, bytes: usize, machine: Weak<dyn Faulted>) {

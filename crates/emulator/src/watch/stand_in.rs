@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::view::PAGE;
-use crate::area::Area;
+use crate::memory::area::Area;
 use pinlane_base::lock::Mutex;
 use pinlane_base::process::PerProcess;
 
@@ -36,11 +36,11 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes that a stand-in has used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct Touched {
-    pub(in super::super) start: usize,
-    pub(in super::super) bytes: usize,
-    pub(in super::super) writes: bool,
-    pub(in super::super) of_host: bool,
+pub(crate) struct Touched {
+    pub(crate) start: usize,
+    pub(crate) bytes: usize,
+    pub(crate) writes: bool,
+    pub(crate) of_host: bool,
 }
 
 /// Bytes as they were before the first store to any of them.
@@ -67,7 +67,7 @@ struct Observation {
 
 /// What was seen of a stand-in that has returned.
 #[derive(Debug)]
-pub(in super::super) struct Seen {
+pub(crate) struct Seen {
     noted: Vec<Touched>,
     kept: Vec<Kept>,
 }
@@ -137,7 +137,7 @@ pub(super) fn fault(address: usize, writes: bool) -> bool {
 
 /// A stand-in is about to make a system call that uses the buffer: the kernel raises no signal for
 /// pages that are closed.
-pub(in super::super) fn used_by_call(buffer: &Range<usize>, writes: bool) {
+pub(crate) fn used_by_call(buffer: &Range<usize>, writes: bool) {
     let mut at = buffer.start;
     while at < buffer.end && fault(at, writes) {
         at = (at / PAGE + 1) * PAGE;
@@ -175,7 +175,7 @@ impl Kept {
 
 impl Seen {
     /// Runs a stand-in on these areas, whose pages are closed. They are left as they are then.
-    pub(in super::super) fn of(areas: Vec<Area>, stand_in: impl FnOnce()) -> Self {
+    pub(crate) fn of(areas: Vec<Area>, stand_in: impl FnOnce()) -> Self {
         let first = areas[0].start;
         COUNT.fetch_add(1, Ordering::AcqRel);
         RUNNING.get().lock().push(Observation {
@@ -196,7 +196,7 @@ impl Seen {
     }
 
     /// What it has used: first the bytes that it has changed.
-    pub(in super::super) fn touched(&self) -> Vec<Touched> {
+    pub(crate) fn touched(&self) -> Vec<Touched> {
         let pages: usize = self.kept.iter().map(|kept| kept.before.len() / PAGE).sum();
         let of_a_page = (RANGES / pages.max(1)).clamp(1, RANGES_OF_A_PAGE);
         let changed = self.kept.iter().flat_map(|kept| kept.changed(of_a_page));
@@ -226,7 +226,7 @@ impl Seen {
     }
 
     /// Takes back what it has done to the page of an address.
-    pub(in super::super) fn undo(&self, address: usize) {
+    pub(crate) fn undo(&self, address: usize) {
         let page = address / PAGE * PAGE;
         let has = |kept: &&Kept| page.wrapping_sub(kept.start) < kept.before.len();
         for kept in self.kept.iter().filter(has) {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Weak};
 use super::signal::Faulted;
 use super::view::{Access, PAGE, View};
 use super::{owner, signal};
-use crate::area::Area;
-use crate::order::Epoch;
+use crate::memory::area::Area;
+use crate::races::Epoch;
 
 /// The most uses of one block that are told apart. Older ones count as known to the host.
 const MOST: usize = 256;

@@ -9,12 +9,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::machine::{Calling, Machine};
-use super::operation::HostCall;
-use super::runtime::Shared;
-use super::schedule::Progress;
-use super::slots::Key;
-use super::thread::as_host_function;
+use crate::machine::{Calling, Machine};
+use crate::operation::HostCall;
+use crate::runtime::Shared;
+use crate::schedule::Progress;
+use crate::words::slots::Key;
+use crate::words::thread::as_host_function;
 use pinlane_base::sanitizer::theirs;
 use pinlane_base::thread;
 use pinlane_driver::CudaCode;
@@ -24,7 +24,7 @@ use pinlane_driver::DriverResult;
 const OPERATING_SYSTEM: CudaCode = CudaCode(304);
 
 /// Starts the thread, unless it runs.
-pub(super) fn ensure(machine: &mut Machine, shared: &Arc<Shared>) -> DriverResult<()> {
+pub(crate) fn ensure(machine: &mut Machine, shared: &Arc<Shared>) -> DriverResult<()> {
     if !machine.host_thread {
         let started = thread::start("pinlane-host-fn", Arc::clone(shared), |shared| serve(&shared));
         started.map_err(|_| OPERATING_SYSTEM)?;
@@ -47,7 +47,7 @@ fn serve(shared: &Shared) {
 impl Machine {
     /// The next host function whose turn has come. In lazy mode this is the one who waits for them:
     /// what they are ordered after runs now.
-    pub(super) fn next_host_call(&mut self) -> Option<(Key, HostCall)> {
+    pub(crate) fn next_host_call(&mut self) -> Option<(Key, HostCall)> {
         loop {
             while let Some((key, call)) = self.host_ready.pop_front() {
                 if let Some(stream) = self.streams.get_mut(key).filter(|s| s.dispatched) {
@@ -57,7 +57,7 @@ impl Machine {
                         self.look_at_known(knowledge);
                     }
                     self.tell_called(key);
-                    self.order.function_begins(knowledge);
+                    self.races.function_begins(knowledge);
                     self.host_calling =
                         Some(Calling { stream: key, number, since: Instant::now() });
                     self.settle_host();

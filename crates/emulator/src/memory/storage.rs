@@ -1,7 +1,7 @@
 //! Where an allocation of device memory has its bytes.
 
-use super::arena::Arena;
-use super::rng;
+use crate::memory::arena::Arena;
+use crate::words::rng;
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 
@@ -11,7 +11,7 @@ const POISONED: usize = 16 << 20;
 
 /// The bytes of an allocation; absent until it is reached in stream order.
 #[derive(Debug)]
-pub(super) enum Storage {
+pub(crate) enum Storage {
     /// Words, so that an address and the host address of its byte are equal modulo 8.
     Owned(Vec<u64>),
     /// In an arena: where, and whether the allocation has been reached.
@@ -29,7 +29,7 @@ impl Default for Storage {
 
 impl Storage {
     /// Room for an allocation at `address`.
-    pub(super) fn new(arena: Option<&Arena>, address: u64, bytes: usize) -> DriverResult<Self> {
+    pub(crate) fn new(arena: Option<&Arena>, address: u64, bytes: usize) -> DriverResult<Self> {
         if let Some(arena) = arena {
             return Ok(Storage::Mapped { at: arena.storage_of(address), present: false });
         }
@@ -39,7 +39,7 @@ impl Storage {
         Ok(Storage::Owned(words))
     }
 
-    pub(super) fn is_present(&self) -> bool {
+    pub(crate) fn is_present(&self) -> bool {
         match self {
             Storage::Owned(words) => !words.is_empty(),
             Storage::Mapped { present, .. } => *present,
@@ -47,7 +47,7 @@ impl Storage {
     }
 
     /// The allocation is reached: its bytes are there, and hold `poison`.
-    pub(super) fn commit(&mut self, bytes: usize, poison: u64) {
+    pub(crate) fn commit(&mut self, bytes: usize, poison: u64) {
         match self {
             Storage::Owned(words) => words.resize(bytes.div_ceil(8), poison),
             Storage::Mapped { present, .. } => {
@@ -61,7 +61,7 @@ impl Storage {
         }
     }
 
-    pub(super) fn contents(&self, bytes: usize) -> &[u8] {
+    pub(crate) fn contents(&self, bytes: usize) -> &[u8] {
         match self {
             Storage::Owned(words) => &bytemuck::cast_slice(words)[..bytes],
             // SAFETY: the arena has room for the whole allocation, whose bytes are this one's
@@ -70,7 +70,7 @@ impl Storage {
         }
     }
 
-    pub(super) fn contents_mut(&mut self, bytes: usize) -> &mut [u8] {
+    pub(crate) fn contents_mut(&mut self, bytes: usize) -> &mut [u8] {
         match self {
             Storage::Owned(words) => &mut bytemuck::cast_slice_mut(words)[..bytes],
             // SAFETY: as in `contents`; `self` is borrowed mutably.

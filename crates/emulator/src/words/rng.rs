@@ -4,35 +4,35 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): one word of state, any seed is good.
 #[derive(Clone, Debug)]
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
     /// The generator of one decision. What else has been decided before does not matter.
-    pub(super) fn keyed(seed: u64, key: [u64; 4]) -> Self {
+    pub(crate) fn keyed(seed: u64, key: [u64; 4]) -> Self {
         Rng(key
             .iter()
             .fold(mix(seed ^ GOLDEN), |state, &part| mix(state.wrapping_add(part ^ GOLDEN))))
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix(self.0)
     }
 
     /// A number below `bound`, which must not be 0. The bias is below `bound / 2^32`.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (((self.next() >> 32) * bound as u64) >> 32) as usize
     }
 
     /// Puts the elements into any order.
-    pub(super) fn shuffle<T>(&mut self, elements: &mut [T]) {
+    pub(crate) fn shuffle<T>(&mut self, elements: &mut [T]) {
         for last in (1..elements.len()).rev() {
             elements.swap(last, self.below(last + 1));
         }
     }
 
     /// True once in `n` times.
-    pub(super) fn one_in(&mut self, n: usize) -> bool {
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 }
@@ -47,12 +47,12 @@ fn mix(mut word: u64) -> u64 {
 ///
 /// It differs by seed and by generation, so that a test cannot come to depend on it, and no byte of
 /// it is 0, so that it is never mistaken for zeroed memory.
-pub(super) fn poison(seed: u64, generation: u64) -> u64 {
+pub(crate) fn poison(seed: u64, generation: u64) -> u64 {
     mix(seed ^ generation.rotate_left(32)) | 0x0101_0101_0101_0101
 }
 
 /// Fills `bytes` with a word, the last one cut off.
-pub(super) fn fill_word(bytes: &mut [u8], word: u64) {
+pub(crate) fn fill_word(bytes: &mut [u8], word: u64) {
     let word = word.to_ne_bytes();
     let mut chunks = bytes.chunks_exact_mut(8);
     for chunk in &mut chunks {
@@ -64,7 +64,7 @@ pub(super) fn fill_word(bytes: &mut [u8], word: u64) {
 }
 
 /// A fingerprint that changes when any one byte does.
-pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
     // Every step is a bijection of the state for a fixed word, and of the word for a fixed state,
     // so that two inputs which differ in a single word can never meet again.
     let step = |state: u64, word: u64| (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1;

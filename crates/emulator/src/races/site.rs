@@ -33,7 +33,7 @@ impl fmt::Display for Site {
 impl Site {
     /// Where the caller of this crate is, as far as its debug information tells.
     #[cold]
-    pub(in super::super) fn capture() -> Option<Site> {
+    pub(crate) fn capture() -> Option<Site> {
         let here = std::env::current_dir().unwrap_or_default();
         let here = here.to_str().unwrap_or_default();
         let backtrace = capturing::alone(|| Backtrace::force_capture().to_string());
@@ -60,7 +60,7 @@ pub fn leave_out(sources: &'static Sources) {
 /// The sources of this crate, of those below it, and of those above that have said so.
 fn left_out() -> Vec<Sources> {
     let [file, package] = pinlane_driver::SOURCES;
-    let own = pinlane_base::own_sources!("order/site.rs");
+    let own = pinlane_base::own_sources!("races/site.rs");
     let below = [own, pinlane_base::SOURCES, Sources::new(file, "lib.rs", package)];
     // SAFETY: null, or what `leave_out` was given, which lives for ever.
     let above = ABOVE.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
@@ -332,7 +332,7 @@ mod tests {
         let backtrace = "   0: force_capture
              at /rustc/abc/library/std/src/backtrace.rs:331:13
    1: capture
-             at /build/pinlane/crates/emulator/src/order/site.rs:31:24
+             at /build/pinlane/crates/emulator/src/races/site.rs:31:24
    2: cudaMemcpyAsync
              at /build/pinlane/cudart/src/copies.rs:40:5
    3: main

@@ -8,23 +8,23 @@
 
 use std::time::{Duration, Instant};
 
-use super::finding::FindingKind;
-use super::machine::{Calling, Machine};
-use super::operation::Position;
-use super::order::Site;
-use super::slots::Key;
+use crate::finding::FindingKind;
+use crate::machine::{Calling, Machine};
+use crate::operation::Position;
+use crate::races::Site;
+use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 
 impl Machine {
     /// How long a wait that cannot go on may sleep before it looks again; `None`: for ever.
-    pub(super) fn time_to_wait(&self, target: Position, began: Instant) -> Option<Duration> {
+    pub(crate) fn time_to_wait(&self, target: Position, began: Instant) -> Option<Duration> {
         let limit = self.host_function_limit?;
         let Some((calling, _)) = self.depends_on(target) else { return Some(limit) };
         Some(limit.saturating_sub(calling.since.max(began).elapsed()))
     }
 
     /// Loses the device if the wait has taken too long for one host function.
-    pub(super) fn end_if_stuck(&mut self, target: Position, began: Instant, site: Option<Site>) {
+    pub(crate) fn end_if_stuck(&mut self, target: Position, began: Instant, site: Option<Site>) {
         if self.time_to_wait(target, began) != Some(Duration::ZERO) {
             return;
         }

@@ -6,7 +6,7 @@
 
 /// Names a tenant of a [`Slots`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Key {
+pub(crate) struct Key {
     index: u32,
     generation: u32,
 }
@@ -14,11 +14,11 @@ pub(super) struct Key {
 impl Key {
     /// The key as a handle: never one of the values 0 to 2 that name the default streams, and
     /// telling streams from events by `tag` (below 16).
-    pub(super) fn to_handle(self, tag: u8) -> usize {
+    pub(crate) fn to_handle(self, tag: u8) -> usize {
         ((self.generation as usize) << 36) | ((self.index as usize + 1) << 4) | tag as usize
     }
 
-    pub(super) fn from_handle(handle: usize, tag: u8) -> Option<Key> {
+    pub(crate) fn from_handle(handle: usize, tag: u8) -> Option<Key> {
         let index = (handle >> 4) as u32;
         let generation = (handle >> 36) as u32;
         let key = Key { index: index.checked_sub(1)?, generation };
@@ -34,7 +34,7 @@ struct Slot<T> {
 
 /// A slot map.
 #[derive(Debug)]
-pub(super) struct Slots<T> {
+pub(crate) struct Slots<T> {
     slots: Vec<Slot<T>>,
     vacant: Vec<u32>,
 }
@@ -43,11 +43,11 @@ pub(super) struct Slots<T> {
 const GENERATIONS: u32 = 1 << 28;
 
 impl<T> Slots<T> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Slots { slots: Vec::new(), vacant: Vec::new() }
     }
 
-    pub(super) fn insert(&mut self, tenant: T) -> Key {
+    pub(crate) fn insert(&mut self, tenant: T) -> Key {
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, tenant: None });
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 streams or events")
@@ -58,18 +58,18 @@ impl<T> Slots<T> {
     }
 
     #[inline]
-    pub(super) fn get(&self, key: Key) -> Option<&T> {
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.index as usize)?;
         if slot.generation == key.generation { slot.tenant.as_ref() } else { None }
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation == key.generation { slot.tenant.as_mut() } else { None }
     }
 
-    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
         let slot = self.slots.get_mut(key.index as usize)?;
         if slot.generation != key.generation {
             return None;
@@ -80,12 +80,12 @@ impl<T> Slots<T> {
         Some(tenant)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.vacant.len() == self.slots.len()
     }
 
     /// The keys of the tenants that are like that.
-    pub(super) fn keys_of(&self, like: impl Fn(&T) -> bool) -> Vec<Key> {
+    pub(crate) fn keys_of(&self, like: impl Fn(&T) -> bool) -> Vec<Key> {
         let key = |(index, slot): (usize, &Slot<T>)| {
             let key = Key { index: index as u32, generation: slot.generation };
             slot.tenant.as_ref().filter(|tenant| like(tenant)).map(|_| key)
@@ -93,11 +93,11 @@ impl<T> Slots<T> {
         self.slots.iter().enumerate().filter_map(key).collect()
     }
 
-    pub(super) fn values(&self) -> impl Iterator<Item = &T> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.tenant.as_ref())
     }
 
-    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.tenant.as_mut())
     }
 }

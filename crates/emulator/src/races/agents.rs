@@ -16,8 +16,8 @@
 use std::collections::VecDeque;
 use std::sync::Weak;
 
-use super::super::name::letters;
 use super::clock::{Agent, Epoch, Knowledge};
+use crate::words::name::letters;
 use pinlane_driver::Ordinal;
 
 /// The most streams whose end nobody waited for. Work of older ones counts as done.
@@ -30,7 +30,7 @@ const MOST_EARLIER: usize = 4096;
 
 /// What a stream is called in a report, and how it is ordered by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Kind {
+pub(crate) enum Kind {
     Legacy,
     PerThread,
     Blocking,

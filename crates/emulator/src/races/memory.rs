@@ -62,7 +62,7 @@ impl Memory {
         found: &mut Vec<Conflict>,
     ) -> Option<Origin> {
         let Some(allocation) = containing(&mut self.allocations, new.start) else {
-            if super::super::device_memory::is_device_address(new.start) {
+            if crate::memory::device::is_device_address(new.start) {
                 return None;
             }
             new.bytes = new.bytes.min(u64::MAX - new.start);

@@ -70,7 +70,7 @@ pub struct RacingUse {
     pub agent: String,
     /// The operation's number in its stream, counted from 1.
     pub position: u64,
-    /// Where the call was made, if [`Builder::sites`](super::super::Builder::sites) is on and debug
+    /// Where the call was made, if [`Builder::sites`](crate::Builder::sites) is on and debug
     /// information tells.
     pub site: Option<Site>,
     /// The first address that the operation uses of this memory.
@@ -121,7 +121,7 @@ pub struct Race {
 
 impl Race {
     /// The text behind "pinlane: RACE ".
-    pub(in super::super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let headline = format!(
             "{} after {}, {}, {:#018x}..+{}",
             self.second.access, self.first.access, self.memory.kind, self.start, self.bytes
@@ -130,7 +130,7 @@ impl Race {
     }
 
     /// The lines of the text behind the first.
-    pub(in super::super) fn details(&self) -> String {
+    pub(crate) fn details(&self) -> String {
         let mut text = String::new();
         let site = |used: &RacingUse| used.site.as_ref().map(Site::to_string).unwrap_or_default();
         let uses = [("second:", &self.second), ("first: ", &self.first)];

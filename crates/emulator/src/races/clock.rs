@@ -14,20 +14,20 @@
 use std::sync::Arc;
 
 /// A stream or a host thread, as an index into clocks.
-pub(in super::super) type Agent = u32;
+pub(crate) type Agent = u32;
 
 /// Something that an agent did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in super::super) struct Epoch {
-    pub(in super::super) agent: Agent,
+pub(crate) struct Epoch {
+    pub(crate) agent: Agent,
     pub(super) position: u64,
 }
 
 /// Which call it is, and where it was made, as a number.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Called {
+pub(crate) struct Called {
     pub(super) number: u64,
-    pub(in super::super) site: u32,
+    pub(crate) site: u32,
 }
 
 /// For each agent, up to which position it is known. Shared until somebody changes it.
@@ -75,7 +75,7 @@ impl Clock {
 
 /// What happened before some moment of an agent, and that moment.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Knowledge {
+pub(crate) struct Knowledge {
     at: Epoch,
     past: Clock,
 }
@@ -86,7 +86,7 @@ impl Knowledge {
     }
 
     #[inline]
-    pub(in super::super) fn at(&self) -> Epoch {
+    pub(crate) fn at(&self) -> Epoch {
         self.at
     }
 
@@ -97,7 +97,7 @@ impl Knowledge {
 
     /// Whether it happened before this moment, or is it.
     #[inline]
-    pub(in super::super) fn knows(&self, epoch: Epoch) -> bool {
+    pub(crate) fn knows(&self, epoch: Epoch) -> bool {
         if epoch.agent == self.at.agent {
             epoch.position <= self.at.position
         } else {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::unreadable::Unreadable;
+use crate::words::unreadable::Unreadable;
 
 /// When operations run. As a text it is `eager`, `lazy`, `random`, `chunked` or `pct:3`.
 ///
@@ -38,7 +38,7 @@ pub enum Execution {
     /// for an operation that comes too late, 2 if it must come too late behind something else, and
     /// so on. In a program of `n` streams and `k` steps (operations that are enqueued or run), a
     /// run finds such a bug with a probability of at least `1 / (n + 1)`, times `1 / k` for each
-    /// point. [`Builder::operations`](super::Builder::operations) says what `k` is; if it is not
+    /// point. [`Builder::operations`](crate::Builder::operations) says what `k` is; if it is not
     /// said, it is `1 / (16 * k)` for each point, and `k` below 65,536.
     ///
     /// 0 is taken as 1.

@@ -12,16 +12,16 @@
 
 use std::time::Duration;
 
-use super::machine::Machine;
+use crate::machine::Machine;
 
 /// How often the thread of the last call is looked at.
-pub(super) const LOOK: Duration = Duration::from_micros(500);
+pub(crate) const LOOK: Duration = Duration::from_micros(500);
 /// For how long that thread may compute until its next call.
 const COMPUTES: Duration = Duration::from_millis(2);
 
 /// What the host thread has seen of the thread of the last call.
 #[derive(Debug, Default)]
-pub(super) struct Look {
+pub(crate) struct Look {
     calls: u64,
     /// At the first look, and at the last one.
     first: Option<Activity>,
@@ -55,7 +55,7 @@ impl Activity {
 impl Machine {
     /// A thread makes a call.
     #[inline]
-    pub(super) fn call_is_made(&mut self) {
+    pub(crate) fn call_is_made(&mut self) {
         if self.host_functions > 0 {
             // SAFETY: asks for the number of the thread.
             self.due.thread = unsafe { libc::gettid() };
@@ -65,7 +65,7 @@ impl Machine {
     }
 
     /// A thread waits in vain, or has asked in vain.
-    pub(super) fn functions_are_due(&mut self) {
+    pub(crate) fn functions_are_due(&mut self) {
         if self.host_functions > 0 {
             self.due.now = true;
             self.host_work = true;
@@ -73,17 +73,17 @@ impl Machine {
     }
 
     /// A function has returned: who waits looks again first.
-    pub(super) fn function_has_returned(&mut self) {
+    pub(crate) fn function_has_returned(&mut self) {
         self.due.now = false;
     }
 
     /// Whether some function waits to be called, or for what is ahead of it.
-    pub(super) fn has_functions(&self) -> bool {
+    pub(crate) fn has_functions(&self) -> bool {
         !self.host_ready.is_empty() || !self.host_targets.is_empty()
     }
 
     /// Whether functions are to be called now. The host thread looks again and again.
-    pub(super) fn are_due(&mut self, look: &mut Look) -> bool {
+    pub(crate) fn are_due(&mut self, look: &mut Look) -> bool {
         if self.due.now || !self.has_functions() {
             return self.due.now;
         }

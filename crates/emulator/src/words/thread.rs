@@ -15,12 +15,12 @@ thread_local! {
 
 /// Whether the calling thread is inside a host function of some emulator.
 #[inline]
-pub(super) fn in_host_function() -> bool {
+pub(crate) fn in_host_function() -> bool {
     IN_HOST_FUNCTION.get()
 }
 
 /// Makes a call that is answered inside a host function, too.
-pub(super) fn though_in_host_function<R>(call: impl FnOnce() -> R) -> R {
+pub(crate) fn though_in_host_function<R>(call: impl FnOnce() -> R) -> R {
     let inside = IN_HOST_FUNCTION.replace(false);
     let result = call();
     IN_HOST_FUNCTION.set(inside);
@@ -28,21 +28,21 @@ pub(super) fn though_in_host_function<R>(call: impl FnOnce() -> R) -> R {
 }
 
 /// Calls `function`, and marks the thread meanwhile.
-pub(super) fn as_host_function(function: impl FnOnce()) {
+pub(crate) fn as_host_function(function: impl FnOnce()) {
     IN_HOST_FUNCTION.set(true);
     function();
     IN_HOST_FUNCTION.set(false);
 }
 
 /// A number that no other thread of the process ever has.
-pub(super) fn this_thread() -> u64 {
+pub(crate) fn this_thread() -> u64 {
     // A call from the destructor of another thread-local may come after this one is gone. All such
     // calls count as made by one thread, which has ended anyhow.
     THREAD.try_with(|&thread| thread).unwrap_or(u64::MAX)
 }
 
 /// Dies with the calling thread; dead from the start if the thread is ending.
-pub(super) fn alive() -> Weak<()> {
+pub(crate) fn alive() -> Weak<()> {
     ALIVE.try_with(Arc::downgrade).unwrap_or_default()
 }
 
@@ -52,18 +52,18 @@ thread_local! {
 }
 
 /// Whether the calling thread holds some machine: then it must not ask for one.
-pub(super) fn is_held() -> bool {
+pub(crate) fn is_held() -> bool {
     HOLDS.try_with(Cell::get).unwrap_or(true)
 }
 
 /// The thread holds a machine until this is dropped.
-pub(super) struct Holding {
+pub(crate) struct Holding {
     held: bool,
 }
 
 impl Holding {
     #[inline]
-    pub(super) fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         Holding { held: HOLDS.replace(true) }
     }
 }

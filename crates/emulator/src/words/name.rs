@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::thread::this_thread;
+use crate::words::thread::this_thread;
 use pinlane_driver::Ordinal;
 
 /// How many threads have numbers of their own. The others share one.
@@ -17,14 +17,14 @@ const MOST_THREADS: usize = 1 << 16;
 /// `A`, `B` for the streams of the first thread, `1A` for those of the second; `@0` for the legacy
 /// stream of device 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum StreamName {
+pub(crate) enum StreamName {
     Made { thread: u32, number: u32 },
     Legacy(Ordinal),
 }
 
 impl StreamName {
     /// As a part of a key.
-    pub(super) fn word(self) -> u64 {
+    pub(crate) fn word(self) -> u64 {
         match self {
             StreamName::Legacy(device) => u64::MAX - device as u64,
             StreamName::Made { thread, number } => u64::from(thread) << 32 | u64::from(number),
@@ -57,7 +57,7 @@ impl FromStr for StreamName {
 }
 
 /// A to Z, then AA, AB and so on.
-pub(super) fn letters(number: u32) -> String {
+pub(crate) fn letters(number: u32) -> String {
     let last = char::from(b'A' + (number % 26) as u8);
     match number / 26 {
         0 => last.into(),
@@ -73,14 +73,14 @@ fn number_of(letters: &str) -> Option<u32> {
 
 /// Who has made how many.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(crate) struct Names {
     /// By the number of the thread in the process: its number here, and how many it has made.
     threads: HashMap<u64, (u32, u32)>,
 }
 
 impl Names {
     /// The name of the next stream that the calling thread makes.
-    pub(super) fn next(&mut self) -> StreamName {
+    pub(crate) fn next(&mut self) -> StreamName {
         let known = self.threads.len();
         let here = this_thread();
         let crowded = known >= MOST_THREADS && !self.threads.contains_key(&here);
@@ -93,13 +93,13 @@ impl Names {
 
 /// How often each thread could have taken a liberty (`liberties.rs`).
 #[derive(Debug, Default)]
-pub(super) struct Liberties {
+pub(crate) struct Liberties {
     /// By the number of the thread in the process: its number here, and how often.
     threads: HashMap<u64, (u32, u64)>,
 }
 
 impl Liberties {
-    pub(super) fn next(&mut self) -> (u32, u64) {
+    pub(crate) fn next(&mut self) -> (u32, u64) {
         let known = self.threads.len();
         let here = this_thread();
         let crowded = known >= MOST_THREADS && !self.threads.contains_key(&here);

@@ -18,17 +18,17 @@
 //! Pageable memory may be gone when a copy that is late gets to it: a program frees it too early,
 //! and nobody keeps it. So the system is asked to read it, which says no where we would crash.
 
-use super::host_memory::{Access, HostUse};
-use super::machine::Machine;
-use super::schedule::About;
-use super::slots::Key;
+use crate::machine::Machine;
+use crate::memory::host::{Access, HostUse};
+use crate::schedule::About;
+use crate::words::slots::Key;
 
 /// GPUs were seen to take so much at the call.
 const AT_ONCE: usize = 1 << 20;
 
 /// When the bytes of the host's side are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(crate) enum Way {
     Block,
     Stage,
     Torn,
@@ -37,7 +37,7 @@ pub(super) enum Way {
 
 impl Machine {
     /// The way of the next copy of pageable memory on a stream.
-    pub(super) fn pick_way(&self, key: Key, access: Access, bytes: usize) -> Way {
+    pub(crate) fn pick_way(&self, key: Key, access: Access, bytes: usize) -> Way {
         if self.schedule.is_eager() {
             return match access {
                 Access::Write => Way::Block,
@@ -55,7 +55,7 @@ impl Machine {
 }
 
 /// Reads pageable memory into `target`, as far as it is there. False if some of it is not.
-pub(super) fn read(host: &HostUse, target: &mut [u8]) -> bool {
+pub(crate) fn read(host: &HostUse, target: &mut [u8]) -> bool {
     match look(host.ptr.address(), target) {
         Look::Read => true,
         Look::Gone => false,
@@ -70,7 +70,7 @@ pub(super) fn read(host: &HostUse, target: &mut [u8]) -> bool {
 
 /// What the system says of memory of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(crate) enum Look {
     Read,
     /// Some of it is not mapped.
     Gone,
@@ -79,7 +79,7 @@ pub(super) enum Look {
 }
 
 /// Reads memory of the process that may be there or not.
-pub(super) fn look(address: usize, target: &mut [u8]) -> Look {
+pub(crate) fn look(address: usize, target: &mut [u8]) -> Look {
     let local = libc::iovec { iov_base: target.as_mut_ptr().cast(), iov_len: target.len() };
     let at = std::ptr::without_provenance_mut(address);
     let remote = libc::iovec { iov_base: at, iov_len: target.len() };

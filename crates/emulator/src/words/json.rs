@@ -2,13 +2,13 @@
 //!
 //! Addresses are strings, because many readers of JSON keep only 53 bits of a number.
 
-use super::finding::Finding;
-use super::order::{Race, RacingMemory, RacingUse, Site};
+use crate::finding::Finding;
+use crate::races::{Race, RacingMemory, RacingUse, Site};
 use pinlane_base::json::text;
 
 impl Finding {
     /// The finding as one JSON object, on one line. Its members are `kind` (the name of the
-    /// [`FindingKind`](super::FindingKind)), `message`, `mode` (the [`Execution`](super::Execution)
+    /// [`FindingKind`](crate::FindingKind)), `message`, `mode` (the [`Execution`](crate::Execution)
     /// as a text, such as `pct:3`), `seed` and `race`, which is `null` or an object with the fields
     /// of [`Race`]. Addresses are strings, such as `"0xdea0000000002000"`. `call` and `site` are
     /// `null` where they are not known.

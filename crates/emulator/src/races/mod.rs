@@ -7,8 +7,8 @@
 //!   mod.rs    what the machine tells the checker
 //!   agents    streams and host threads, and what each knows      clock   vector clocks
 //!   memory    the allocations                                    shadow  who used which bytes
-//!   uses      what an operation reads and writes                 site    where calls are made
-//!   report    races as values and texts                          trail   the steps that led there
+//!   report    races as values and texts                          site    where calls are made
+//!   function  the host function that runs                        trail   the steps that led there
 //! ```
 //!
 //! # Invariants
@@ -27,7 +27,6 @@ mod report;
 mod shadow;
 mod site;
 mod trail;
-mod uses;
 
 use std::collections::HashSet;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -37,9 +36,9 @@ use self::memory::{Memory, Origin};
 use self::shadow::{Conflict, Use, View};
 use self::site::Sites;
 use self::trail::{Step, Trail, What};
-use self::uses::Touch;
-use super::operation::Action;
-use super::thread::{alive, this_thread};
+use crate::operation::Action;
+use crate::operation::uses::{self, Touch};
+use crate::words::thread::{alive, this_thread};
 use pinlane_driver::{Call, Item, Ordinal};
 
 pub(super) use self::agents::Kind;
@@ -63,7 +62,7 @@ struct Running {
 }
 
 #[derive(Debug)]
-pub(super) struct Order {
+pub(super) struct Races {
     on: bool,
     agents: Agents,
     memory: Memory,
@@ -133,9 +132,9 @@ struct User {
     site: u32,
 }
 
-impl Order {
+impl Races {
     pub(super) fn new() -> Self {
-        Order {
+        Races {
             on: true,
             agents: Agents::new(),
             memory: Memory::default(),

@@ -1,12 +1,15 @@
-//! What a stream's queue holds.
+//! What a stream's queue holds: `pieces` cuts an operation up, `uses` says what it touches.
+
+pub(crate) mod pieces;
+pub(crate) mod uses;
 
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
-use super::host_memory::HostUse;
-use super::order::{Called, Knowledge};
-use super::slots::Key;
+use crate::memory::host::HostUse;
+use crate::races::{Called, Knowledge};
+use crate::words::slots::Key;
 use pinlane_base::lock::Mutex;
 use pinlane_driver::{
     Call, DevicePtr, HostFunction, Item, Layer, MAX_PATTERN, Mover, Ordinal, RowMove,
@@ -15,36 +18,36 @@ use pinlane_driver::{
 /// A point in a stream's life: after its first `count` operations. Events and waits are made of
 /// these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Position {
-    pub(super) stream: Key,
-    pub(super) count: u64,
+pub(crate) struct Position {
+    pub(crate) stream: Key,
+    pub(crate) count: u64,
 }
 
 /// An operation that waits for its turn.
 #[derive(Debug)]
-pub(super) struct Operation {
+pub(crate) struct Operation {
     /// Numbers all operations of a machine in the order of the calls.
-    pub(super) id: u64,
+    pub(crate) id: u64,
     /// Numbers the operations of a stream, from 1.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     /// Which piece of the operation it is, from 0.
-    pub(super) piece: u32,
+    pub(crate) piece: u32,
     /// How often it is still to be passed over when it is ready.
-    pub(super) hold: u32,
+    pub(crate) hold: u32,
     /// How often it has been passed over.
-    pub(super) passed: u32,
+    pub(crate) passed: u32,
     /// What must be complete first, besides the operations ahead in the queue.
-    pub(super) waits: Vec<Position>,
-    pub(super) action: Action,
+    pub(crate) waits: Vec<Position>,
+    pub(crate) action: Action,
     /// What the race checker has to know when it runs.
-    pub(super) knowledge: Option<Knowledge>,
+    pub(crate) knowledge: Option<Knowledge>,
     /// Its call, as the race checker numbers it.
-    pub(super) called: Called,
+    pub(crate) called: Called,
 }
 
 /// What an operation does. Ranges are never empty.
 #[derive(Clone, Debug)]
-pub(super) enum Action {
+pub(crate) enum Action {
     /// One copy, and the call that made it.
     Copy(Call, Transfer),
     /// Copies without an order among themselves. They run as listed.
@@ -88,26 +91,26 @@ pub(super) enum Action {
 
 /// The copies of items, by a kernel. Boxed, since every operation would be as large.
 #[derive(Clone, Debug)]
-pub(super) struct Move {
-    pub(super) mover: Mover,
-    pub(super) moved: Moved,
+pub(crate) struct Move {
+    pub(crate) mover: Mover,
+    pub(crate) moved: Moved,
     /// The ranges of host memory that it is known to use: its lists, and what they name.
-    pub(super) uses: Box<[HostUse]>,
+    pub(crate) uses: Box<[HostUse]>,
     /// The items themselves, if all lists were in page-locked memory at the call; otherwise it uses
     /// some of `uses` only.
-    pub(super) known: Box<[Item]>,
+    pub(crate) known: Box<[Item]>,
 }
 
 /// Where a move reads what it is to copy.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Moved {
+pub(crate) enum Moved {
     Items { at: u64, count: usize },
     Rows(RowMove),
 }
 
 impl Moved {
     /// Its lists: addresses and lengths in bytes.
-    pub(super) fn lists(&self) -> impl Iterator<Item = (u64, usize)> + use<> {
+    pub(crate) fn lists(&self) -> impl Iterator<Item = (u64, usize)> + use<> {
         let bytes = |count: u64, size: usize| {
             usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(size)
         };
@@ -124,7 +127,7 @@ impl Moved {
         lists.into_iter().filter(|&(at, bytes)| at != 0 && bytes != 0)
     }
 
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(crate) fn is_nothing(&self) -> bool {
         match *self {
             Moved::Items { count, .. } => count == 0,
             Moved::Rows(rows) => rows.layer_count == 0 || rows.count == 0 || rows.bytes == 0,
@@ -132,7 +135,7 @@ impl Moved {
     }
 
     /// The address of what must be aligned to 8.
-    pub(super) fn words(&self) -> u64 {
+    pub(crate) fn words(&self) -> u64 {
         match *self {
             Moved::Items { at, .. } => at,
             Moved::Rows(rows) => rows.layers,
@@ -142,7 +145,7 @@ impl Moved {
 
 /// The copy of one range.
 #[derive(Clone, Debug)]
-pub(super) enum Transfer {
+pub(crate) enum Transfer {
     In {
         dst: DevicePtr,
         src: Source,
@@ -161,7 +164,7 @@ pub(super) enum Transfer {
 
 /// Where a copy to the device has its bytes from.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(crate) enum Source {
     /// From host memory, when the copy runs.
     Host(HostUse),
     /// The bytes as they were at the call, and the address that they were taken from; 0 if that
@@ -171,9 +174,9 @@ pub(super) enum Source {
 
 /// A host function and its argument.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct HostCall {
-    pub(super) function: HostFunction,
-    pub(super) data: *mut c_void,
+pub(crate) struct HostCall {
+    pub(crate) function: HostFunction,
+    pub(crate) data: *mut c_void,
 }
 
 // SAFETY: `Driver::launch_host` is told that `function` may be called with `data` on any thread.
@@ -181,19 +184,19 @@ unsafe impl Send for HostCall {}
 
 /// A kernel of the program's own.
 #[derive(Clone)]
-pub(super) struct Launch {
-    pub(super) name: &'static str,
+pub(crate) struct Launch {
+    pub(crate) name: &'static str,
     /// What it does, if that is known: a function of the host. It is called under the machine's
     /// lock, and so must make no call.
-    pub(super) stand_in: Option<Arc<Mutex<StandIn>>>,
+    pub(crate) stand_in: Option<Arc<Mutex<StandIn>>>,
     /// The blocks of page-locked memory that it was given addresses of.
-    pub(super) named: Box<[HostUse]>,
+    pub(crate) named: Box<[HostUse]>,
     /// The devices whose memory it can reach besides its own, as of the call.
-    pub(super) peers: Box<[Ordinal]>,
+    pub(crate) peers: Box<[Ordinal]>,
 }
 
 /// A function that does what a kernel does.
-pub(super) type StandIn = Box<dyn Fn() + Send>;
+pub(crate) type StandIn = Box<dyn Fn() + Send>;
 
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -203,27 +206,27 @@ impl fmt::Debug for Launch {
 
 /// The pattern of a fill, in the operation itself as in the parameters of a kernel.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pattern {
+pub(crate) struct Pattern {
     bytes: [u8; MAX_PATTERN],
     len: u8,
 }
 
 impl Pattern {
     /// `None` unless the pattern has 1 to [`MAX_PATTERN`] bytes.
-    pub(super) fn new(pattern: &[u8]) -> Option<Self> {
+    pub(crate) fn new(pattern: &[u8]) -> Option<Self> {
         let mut bytes = [0; MAX_PATTERN];
         bytes.get_mut(..pattern.len())?.copy_from_slice(pattern);
         (!pattern.is_empty()).then_some(Pattern { bytes, len: pattern.len() as u8 })
     }
 
-    pub(super) fn as_slice(&self) -> &[u8] {
+    pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 }
 
 impl Action {
     /// The call that enqueues such an operation.
-    pub(super) fn call(&self) -> Call {
+    pub(crate) fn call(&self) -> Call {
         match self {
             Action::Copy(call, _) => *call,
             Action::Batch(_) => Call::CopyBatch,
@@ -240,7 +243,7 @@ impl Action {
     }
 
     /// The operation as a finding names it.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self {
             Action::Kernel(launch) => format!("kernel {}", launch.name),
             _ => format!("{:?}", self.call()),
@@ -249,7 +252,7 @@ impl Action {
 
     /// Whether only the device knows, when the operation runs, what it uses of its ranges.
     #[inline]
-    pub(super) fn is_known_late(&self) -> bool {
+    pub(crate) fn is_known_late(&self) -> bool {
         match self {
             Action::Move(it) => it.known.is_empty(),
             Action::Kernel(launch) => launch.stand_in.is_some(),
@@ -258,7 +261,7 @@ impl Action {
     }
 
     /// The ranges of host memory that the operation is known to use.
-    pub(super) fn host_uses(&self) -> impl Iterator<Item = &HostUse> {
+    pub(crate) fn host_uses(&self) -> impl Iterator<Item = &HostUse> {
         let (transfers, uses): (&[Transfer], &[HostUse]) = match self {
             Action::Copy(_, transfer) => (std::slice::from_ref(transfer), &[]),
             Action::Batch(transfers) => (transfers, &[]),
@@ -276,7 +279,7 @@ impl Action {
 
     /// The same, and the ranges that it only has the addresses of: memory that stays there until it
     /// has run.
-    pub(super) fn host_claims(&self) -> impl Iterator<Item = &HostUse> {
+    pub(crate) fn host_claims(&self) -> impl Iterator<Item = &HostUse> {
         let named: &[HostUse] = match self {
             Action::Kernel(launch) => &launch.named,
             _ => &[],

@@ -2,22 +2,22 @@
 //!
 //! A move whose items lie in device memory says so only when it runs, and so does a kernel.
 
-use super::super::operation::{Action, Source, Transfer};
-use super::report::RacingAccess;
+use crate::operation::{Action, Source, Transfer};
+use crate::races::RacingAccess;
 use pinlane_driver::Item;
 
 /// Bytes that an operation uses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Touch {
-    pub(super) start: u64,
-    pub(super) bytes: u64,
-    pub(super) access: RacingAccess,
+pub(crate) struct Touch {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) access: RacingAccess,
     /// It may come ahead of what the stream has to do first (rule 4).
-    pub(super) ahead: bool,
+    pub(crate) ahead: bool,
 }
 
 impl Touch {
-    pub(super) fn new(start: u64, bytes: u64, access: RacingAccess) -> Self {
+    pub(crate) fn new(start: u64, bytes: u64, access: RacingAccess) -> Self {
         Touch { start, bytes, access, ahead: false }
     }
 }
@@ -33,7 +33,7 @@ fn write(start: u64, bytes: usize) -> Touch {
 /// Calls `each` with what an operation uses. The range of an allocation or a free is its first
 /// byte: the allocation itself knows the rest.
 #[inline]
-pub(super) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
+pub(crate) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
     match action {
         Action::Copy(_, transfer) => of_transfer(transfer, each),
         Action::Batch(transfers) => transfers.iter().for_each(|t| of_transfer(t, &mut each)),
@@ -92,7 +92,7 @@ fn reads_ahead(source: &Source) -> bool {
 
 /// Whether the operation does something ahead of its stream's order.
 #[inline]
-pub(super) fn is_ahead(action: &Action) -> bool {
+pub(crate) fn is_ahead(action: &Action) -> bool {
     let reads = |transfer: &Transfer| match transfer {
         Transfer::In { src, .. } => reads_ahead(src),
         _ => false,
@@ -104,7 +104,7 @@ pub(super) fn is_ahead(action: &Action) -> bool {
     }
 }
 
-pub(super) fn of_items(items: &[Item], mut each: impl FnMut(Touch)) {
+pub(crate) fn of_items(items: &[Item], mut each: impl FnMut(Touch)) {
     for item in items.iter().filter(|item| item.bytes != 0) {
         each(Touch::new(item.src, item.bytes, RacingAccess::Read));
         each(Touch::new(item.dst, item.bytes, RacingAccess::Write));
@@ -112,7 +112,7 @@ pub(super) fn of_items(items: &[Item], mut each: impl FnMut(Touch)) {
 }
 
 /// The byte that a fill writes, if it writes one and the same everywhere.
-pub(super) fn value_of(action: &Action) -> Option<u8> {
+pub(crate) fn value_of(action: &Action) -> Option<u8> {
     match action {
         Action::Fill { pattern, .. } | Action::FillHost { pattern, .. } => {
             let (&first, rest) = pattern.as_slice().split_first()?;

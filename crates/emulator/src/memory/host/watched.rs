@@ -1,8 +1,8 @@
 //! The blocks that a machine watches: which of their pages are closed to the host.
 
 use super::{Access, HostMemory, HostPtr, HostUse, PAGE};
-use crate::area::Area;
-use crate::order::Epoch;
+use crate::memory::area::Area;
+use crate::races::Epoch;
 use crate::watch::Watched;
 
 impl HostMemory {

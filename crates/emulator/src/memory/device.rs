@@ -22,17 +22,17 @@
 
 use std::collections::BTreeMap;
 
-use super::area::Area;
-use super::arena::{Arena, PAGE};
-use super::rng;
-use super::storage::Storage;
+use crate::memory::area::Area;
+use crate::memory::arena::{Arena, PAGE};
+use crate::memory::storage::Storage;
+use crate::words::rng;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DevicePtr, DriverResult, Ordinal};
 
 const TAG: u64 = 0xdea << 52;
 const DEVICE_SHIFT: u32 = 44;
 /// The most devices that addresses have room for.
-pub(super) const MAX_DEVICES: usize = 256;
+pub(crate) const MAX_DEVICES: usize = 256;
 /// How much address space an arena takes, twice, for all devices together: 16 TiB, or the half,
 /// again and again, where the process has no room for so much, down to 256 MiB.
 const MOST_ADDRESSES: u32 = 44;
@@ -43,13 +43,13 @@ const ALIGNMENT: u64 = 256;
 const FIRST: u64 = 4096;
 
 /// Whether an address can only be one of device memory.
-pub(super) fn is_device_address(address: u64) -> bool {
+pub(crate) fn is_device_address(address: u64) -> bool {
     address >> 52 == TAG >> 52
 }
 
 /// The memory of all devices.
 #[derive(Debug)]
-pub(super) struct DeviceMemory {
+pub(crate) struct DeviceMemory {
     seed: u64,
     /// What the addresses of device 0 begin with, and how many each device has.
     base: u64,
@@ -122,17 +122,17 @@ struct Place {
 }
 
 /// Why a range cannot be accessed, for a finding.
-pub(super) type Violation = String;
+pub(crate) type Violation = String;
 
 impl DeviceMemory {
     /// How much each device has from now on; no more than there is room for in its addresses.
-    pub(super) fn set_capacity(&mut self, bytes: usize) {
+    pub(crate) fn set_capacity(&mut self, bytes: usize) {
         // Twice as many addresses as bytes: the same ones do not come back at once.
         let bytes = if self.arena.is_some() { bytes.min(1 << (self.shift - 1)) } else { bytes };
         self.banks.iter_mut().for_each(|bank| bank.capacity = bytes);
     }
 
-    pub(super) fn new(devices: usize, capacity: usize, seed: u64) -> Self {
+    pub(crate) fn new(devices: usize, capacity: usize, seed: u64) -> Self {
         let bank =
             || Bank { capacity, used: 0, blocks: 0, next: FIRST, allocations: BTreeMap::new() };
         DeviceMemory {
@@ -146,7 +146,7 @@ impl DeviceMemory {
 
     /// From now on addresses are those of the process. A device has less memory where there are few
     /// of them. False if there is no room for the least.
-    pub(super) fn use_host_addresses(&mut self) -> bool {
+    pub(crate) fn use_host_addresses(&mut self) -> bool {
         let devices = self.banks.len().next_power_of_two().trailing_zeros();
         let arena = |shift: u32| Some((shift, Arena::new(1usize << shift).ok()?));
         let found = (LEAST_ADDRESSES..=MOST_ADDRESSES).rev().find_map(arena);
@@ -159,7 +159,7 @@ impl DeviceMemory {
     }
 
     /// Runs what dereferences addresses of devices.
-    pub(super) fn opened(&self, work: impl FnOnce()) {
+    pub(crate) fn opened(&self, work: impl FnOnce()) {
         match &self.arena {
             Some(arena) => arena.opened(work),
             None => work(),
@@ -167,18 +167,18 @@ impl DeviceMemory {
     }
 
     /// The addresses of all devices, for a stand-in to run on, if they are those of the process.
-    pub(super) fn area(&self) -> Option<Area> {
+    pub(crate) fn area(&self) -> Option<Area> {
         self.arena.as_ref().map(Arena::area)
     }
 
     /// Closes what a stand-in has opened of it.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.arena.iter().for_each(Arena::close);
     }
 
     /// The allocation that an address lies in, from the call that makes it to the one that frees
     /// it: its start and length.
-    pub(super) fn allocation_of(&self, address: DevicePtr) -> Option<(DevicePtr, usize)> {
+    pub(crate) fn allocation_of(&self, address: DevicePtr) -> Option<(DevicePtr, usize)> {
         let bank = &self.banks[self.device_of(address)? as usize];
         let (&start, found) = bank.allocations.range(..=address).next_back()?;
         let inside = address - start < found.bytes as u64 && !found.freeing;
@@ -186,22 +186,22 @@ impl DeviceMemory {
     }
 
     /// The device that an address belongs to.
-    pub(super) fn device_of(&self, address: DevicePtr) -> Option<Ordinal> {
+    pub(crate) fn device_of(&self, address: DevicePtr) -> Option<Ordinal> {
         let device = (address.checked_sub(self.base)? >> self.shift) as usize;
         (device < self.banks.len()).then_some(device as Ordinal)
     }
 
-    pub(super) fn free_and_total(&self, device: Ordinal) -> (usize, usize) {
+    pub(crate) fn free_and_total(&self, device: Ordinal) -> (usize, usize) {
         let bank = &self.banks[device as usize];
         (bank.capacity.saturating_sub(bank.used), bank.capacity)
     }
 
     /// Bytes and blocks that are allocated on all devices together.
-    pub(super) fn usage(&self) -> (usize, usize) {
+    pub(crate) fn usage(&self) -> (usize, usize) {
         self.banks.iter().fold((0, 0), |(bytes, blocks), b| (bytes + b.used, blocks + b.blocks))
     }
 
-    pub(super) fn reserve(&mut self, device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
+    pub(crate) fn reserve(&mut self, device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
         let bank = &mut self.banks[device as usize];
         if bytes > bank.capacity.saturating_sub(bank.used) {
             return Err(CudaCode::MEMORY_ALLOCATION);
@@ -221,12 +221,12 @@ impl DeviceMemory {
     }
 
     /// The file of the arena, and where in it an address lies.
-    pub(super) fn place_of(&self, address: DevicePtr) -> (i32, u64) {
+    pub(crate) fn place_of(&self, address: DevicePtr) -> (i32, u64) {
         self.arena.as_ref().expect("addresses are those of the process").place_of(address)
     }
 
     /// Gives an address to memory of another arena's file, which does not count as this device's.
-    pub(super) fn adopt(
+    pub(crate) fn adopt(
         &mut self,
         device: Ordinal,
         (file, offset): (i32, u64),
@@ -254,7 +254,7 @@ impl DeviceMemory {
     }
 
     /// Takes the address away from memory of another arena.
-    pub(super) fn give_up(&mut self, address: DevicePtr) -> DriverResult<()> {
+    pub(crate) fn give_up(&mut self, address: DevicePtr) -> DriverResult<()> {
         let arena = self.arena.as_ref().ok_or(CudaCode::INVALID_VALUE)?;
         let bank = self.device_of(address).map(|device| &mut self.banks[device as usize]);
         let bank = bank.ok_or(CudaCode::INVALID_VALUE)?;
@@ -269,7 +269,7 @@ impl DeviceMemory {
     }
 
     /// The allocation is reached in stream order.
-    pub(super) fn commit(&mut self, address: DevicePtr) {
+    pub(crate) fn commit(&mut self, address: DevicePtr) {
         let poison = rng::poison(self.seed, address);
         if let Some(allocation) = self.allocation(address) {
             allocation.storage.commit(allocation.bytes, poison);
@@ -277,7 +277,7 @@ impl DeviceMemory {
     }
 
     /// Free is called: from here on the address may not be freed again.
-    pub(super) fn retire(&mut self, address: DevicePtr) -> Result<(), Violation> {
+    pub(crate) fn retire(&mut self, address: DevicePtr) -> Result<(), Violation> {
         let device = self.device_of(address);
         match self.allocation(address) {
             None => Err(format!("{address:#x} is not the start of an allocation")),
@@ -294,7 +294,7 @@ impl DeviceMemory {
     }
 
     /// The free is reached in stream order.
-    pub(super) fn release(&mut self, address: DevicePtr) {
+    pub(crate) fn release(&mut self, address: DevicePtr) {
         if let Some(device) = self.device_of(address) {
             let gone = self.banks[device as usize].allocations.remove(&address);
             if let (Some(arena), Some(gone)) = (&self.arena, gone) {
@@ -303,13 +303,13 @@ impl DeviceMemory {
         }
     }
 
-    pub(super) fn read(&self, address: DevicePtr, bytes: usize) -> Result<&[u8], Violation> {
+    pub(crate) fn read(&self, address: DevicePtr, bytes: usize) -> Result<&[u8], Violation> {
         let place = self.locate(address, bytes)?;
         let allocation = &self.banks[place.device].allocations[&place.start];
         Ok(&allocation.contents()[place.offset..][..bytes])
     }
 
-    pub(super) fn write(
+    pub(crate) fn write(
         &mut self,
         address: DevicePtr,
         bytes: usize,
@@ -320,7 +320,7 @@ impl DeviceMemory {
     }
 
     /// Copies within a device or between two. Overlapping ranges are copied as by `memmove`.
-    pub(super) fn copy(
+    pub(crate) fn copy(
         &mut self,
         dst: DevicePtr,
         src: DevicePtr,

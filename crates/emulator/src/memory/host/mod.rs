@@ -7,7 +7,7 @@
 //!   given back, so that the program under test stays sound and can be told of its mistake.
 //! * Blocks never overlap (rule 21).
 //!
-//! * A machine that watches the host ([`watch`](super::watch)) maps its blocks twice (`watched`).
+//! * A machine that watches the host ([`watch`](crate::watch)) maps its blocks twice (`watched`).
 //!   The program has one mapping, and all that is done here is done to the other.
 //!
 //! This is the one place that dereferences host memory.
@@ -16,8 +16,8 @@ use std::alloc::Layout;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use super::rng;
-use super::watch::{Watched, Watcher};
+use crate::watch::{Watched, Watcher};
+use crate::words::rng;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal};
 
@@ -25,7 +25,7 @@ mod uses;
 mod watched;
 
 use uses::Uses;
-pub(super) use uses::{Access, HostPtr, HostUse};
+pub(crate) use uses::{Access, HostPtr, HostUse};
 
 const PAGE: usize = 4096;
 
@@ -35,7 +35,7 @@ const MACHINE: usize = 64 << 30;
 
 /// How much of a range is page-locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Cover {
+pub(crate) enum Cover {
     /// All of it, by one block.
     Whole,
     /// Some of it, or all by several blocks, or by one that is freed.
@@ -62,7 +62,7 @@ struct Block {
 
 /// Why a block could not be freed or unregistered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(crate) enum Refusal {
     /// No block starts there, and none contains the address.
     Unknown,
     /// The address lies inside a block, or the block is of the other origin.
@@ -71,7 +71,7 @@ pub(super) enum Refusal {
 
 /// How a block was taken out of the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Removal {
+pub(crate) enum Removal {
     Clean,
     /// Operations that have not run yet use the block: this many. 0 if they only have its address.
     InFlight(usize),
@@ -79,20 +79,20 @@ pub(super) enum Removal {
 
 /// The registry of page-locked memory, and of what is in use besides.
 #[derive(Debug)]
-pub(super) struct HostMemory {
+pub(crate) struct HostMemory {
     seed: u64,
     generation: u64,
     blocks: BTreeMap<usize, Block>,
     /// Bytes and blocks that are page-locked: all but those in quarantine.
     locked: (usize, usize),
     /// The most that one call page-locks, and what a larger one gets.
-    pub(super) largest_call: Option<(usize, CudaCode)>,
+    pub(crate) largest_call: Option<(usize, CudaCode)>,
     /// The most that is page-locked at a time.
-    pub(super) capacity: usize,
+    pub(crate) capacity: usize,
     /// Of memory in no block.
     pageable: Uses,
     /// Who is told of new blocks, so that it sees what the host does to them.
-    pub(super) watcher: Option<Watcher>,
+    pub(crate) watcher: Option<Watcher>,
     /// Whether faults come to the watcher: somebody may have taken its place.
     sees_faults: bool,
     /// The blocks that have closed pages.
@@ -102,7 +102,7 @@ pub(super) struct HostMemory {
 }
 
 impl HostMemory {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         HostMemory {
             seed,
             generation: 0,
@@ -119,17 +119,17 @@ impl HostMemory {
     }
 
     /// Bytes and blocks that are page-locked, allocated and registered ones alike.
-    pub(super) fn usage(&self) -> (usize, usize) {
+    pub(crate) fn usage(&self) -> (usize, usize) {
         self.locked
     }
 
     /// Blocks that were freed in flight, and whose memory is therefore kept for ever.
-    pub(super) fn quarantined(&self) -> usize {
+    pub(crate) fn quarantined(&self) -> usize {
         self.blocks.len() - self.locked.1
     }
 
     /// Whether one call may page-lock so much.
-    pub(super) fn check_call(&self, bytes: usize) -> DriverResult<()> {
+    pub(crate) fn check_call(&self, bytes: usize) -> DriverResult<()> {
         match self.largest_call {
             Some((largest, code)) if bytes > largest => Err(code),
             _ => Ok(()),
@@ -137,16 +137,16 @@ impl HostMemory {
     }
 
     /// Whether so much more can be page-locked.
-    pub(super) fn has_room(&self, bytes: usize) -> bool {
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
         bytes <= self.capacity.saturating_sub(self.usage().0)
     }
 
     /// The device that a block was allocated or registered on.
-    pub(super) fn device_of(&self, ptr: NonNull<u8>) -> Option<Ordinal> {
+    pub(crate) fn device_of(&self, ptr: NonNull<u8>) -> Option<Ordinal> {
         self.blocks.get(&ptr.as_ptr().addr()).map(|block| block.device)
     }
 
-    pub(super) fn allocate(&mut self, device: Ordinal, bytes: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn allocate(&mut self, device: Ordinal, bytes: usize) -> Option<NonNull<u8>> {
         if !self.has_room(bytes) {
             return None;
         }
@@ -179,7 +179,7 @@ impl HostMemory {
     /// # Safety
     ///
     /// * No reference into the block is used afterwards.
-    pub(super) unsafe fn free(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
+    pub(crate) unsafe fn free(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
         let block = self.find(ptr, Origin::Allocated)?;
         if !block.uses.is_empty() {
             block.origin = Origin::Quarantined;
@@ -205,7 +205,7 @@ impl HostMemory {
     }
 
     /// Adds a range of the caller. False if it overlaps another block.
-    pub(super) fn register(&mut self, device: Ordinal, ptr: NonNull<u8>, bytes: usize) -> bool {
+    pub(crate) fn register(&mut self, device: Ordinal, ptr: NonNull<u8>, bytes: usize) -> bool {
         let start = ptr.as_ptr().addr();
         let before = self.blocks.range(..start.saturating_add(bytes)).next_back();
         if before.is_some_and(|(&other, block)| other + block.bytes > start) {
@@ -215,7 +215,7 @@ impl HostMemory {
         true
     }
 
-    pub(super) fn unregister(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
+    pub(crate) fn unregister(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
         let block = self.find(ptr, Origin::Registered)?;
         let (bytes, removal) = (
             block.bytes,
@@ -230,11 +230,11 @@ impl HostMemory {
     }
 
     /// Whether the range lies in one page-locked block that is not freed.
-    pub(super) fn is_page_locked(&self, ptr: HostPtr, bytes: usize) -> bool {
+    pub(crate) fn is_page_locked(&self, ptr: HostPtr, bytes: usize) -> bool {
         self.containing(ptr, bytes).is_some_and(|block| block.origin != Origin::Quarantined)
     }
 
-    pub(super) fn cover(&self, ptr: HostPtr, bytes: usize) -> Cover {
+    pub(crate) fn cover(&self, ptr: HostPtr, bytes: usize) -> Cover {
         if self.is_page_locked(ptr, bytes) {
             return Cover::Whole;
         }
@@ -246,7 +246,7 @@ impl HostMemory {
     }
 
     /// The pointer to a range of page-locked memory, of which the caller has the address.
-    pub(super) fn locate(&self, address: u64, bytes: usize) -> Option<HostPtr> {
+    pub(crate) fn locate(&self, address: u64, bytes: usize) -> Option<HostPtr> {
         let ptr = HostPtr(std::ptr::without_provenance_mut(address as usize));
         let block = self.containing(ptr, bytes)?;
         let locked = block.origin != Origin::Quarantined;
@@ -254,14 +254,14 @@ impl HostMemory {
     }
 
     /// Whether an operation that has not run yet uses some of the range that way.
-    pub(super) fn is_pending(&self, ptr: HostPtr, bytes: usize, access: Access) -> bool {
+    pub(crate) fn is_pending(&self, ptr: HostPtr, bytes: usize, access: Access) -> bool {
         let block = self.containing(ptr, bytes);
         let mut uses = block.map(|block| &block.uses).into_iter().chain([&self.pageable]);
         uses.any(|uses| uses.touch(ptr.address(), bytes, access))
     }
 
     /// Notes that `operation` will use the range.
-    pub(super) fn begin_use(&mut self, host: &HostUse, operation: u64) {
+    pub(crate) fn begin_use(&mut self, host: &HostUse, operation: u64) {
         if host.pageable {
             self.pageable.begin(host, operation);
         } else if let Some(block) = self.containing_mut(host.ptr, host.bytes) {
@@ -272,7 +272,7 @@ impl HostMemory {
     /// Notes that `operation` has run or never will. False if the memory is not page-locked any
     /// more: then it must not be touched.
     #[must_use]
-    pub(super) fn end_use(&mut self, host: &HostUse, operation: u64) -> bool {
+    pub(crate) fn end_use(&mut self, host: &HostUse, operation: u64) -> bool {
         if host.pageable {
             return self.pageable.end(host, operation);
         }
@@ -287,7 +287,7 @@ impl HostMemory {
     ///
     /// * The range is page-locked, or pageable and valid; nobody writes to it while the slice is
     ///   used.
-    pub(super) unsafe fn bytes<'a>(&self, ptr: HostPtr, bytes: usize) -> &'a [u8] {
+    pub(crate) unsafe fn bytes<'a>(&self, ptr: HostPtr, bytes: usize) -> &'a [u8] {
         // SAFETY: the memory is mapped and initialised; nobody writes meanwhile.
         unsafe { std::slice::from_raw_parts(self.storage_of(ptr), bytes) }
     }
@@ -298,7 +298,7 @@ impl HostMemory {
     /// # Safety
     ///
     /// * The range is page-locked, or pageable and mapped.
-    pub(super) unsafe fn taken(&self, ptr: HostPtr, bytes: usize) -> Box<[u8]> {
+    pub(crate) unsafe fn taken(&self, ptr: HostPtr, bytes: usize) -> Box<[u8]> {
         let mut taken = vec![0; bytes];
         // SAFETY: both ranges are mapped, and may overlap.
         unsafe { std::ptr::copy(self.storage_of(ptr), taken.as_mut_ptr(), bytes) };
@@ -311,7 +311,7 @@ impl HostMemory {
     ///
     /// * The range of `source`'s length is page-locked, or pageable and valid; nobody else accesses
     ///   it.
-    pub(super) unsafe fn write(&self, ptr: HostPtr, source: &[u8]) {
+    pub(crate) unsafe fn write(&self, ptr: HostPtr, source: &[u8]) {
         let target = self.storage_of(ptr);
         // SAFETY: the memory is mapped; device memory, where `source` lies, is storage of
         // its own, so that the two cannot overlap.
@@ -323,7 +323,7 @@ impl HostMemory {
     /// # Safety
     ///
     /// * As for [`write`](Self::write).
-    pub(super) unsafe fn poison(&mut self, ptr: HostPtr, bytes: usize) {
+    pub(crate) unsafe fn poison(&mut self, ptr: HostPtr, bytes: usize) {
         self.generation += 1;
         // SAFETY: the memory is mapped and initialised, and nobody else accesses it.
         let range = unsafe { std::slice::from_raw_parts_mut(self.storage_of(ptr), bytes) };
@@ -341,7 +341,7 @@ impl HostMemory {
 
     /// The allocated blocks that some of these numbers are addresses in, each as a range that an
     /// operation names.
-    pub(super) fn named_by(&self, words: &[u64]) -> Box<[HostUse]> {
+    pub(crate) fn named_by(&self, words: &[u64]) -> Box<[HostUse]> {
         let mut named: Vec<HostUse> = Vec::new();
         for &word in words {
             let ptr = HostPtr(std::ptr::without_provenance_mut(word as usize));
@@ -357,7 +357,7 @@ impl HostMemory {
     }
 
     /// Whether the block that the address lies in was freed in flight.
-    pub(super) fn is_freed(&self, address: usize) -> bool {
+    pub(crate) fn is_freed(&self, address: usize) -> bool {
         let ptr = HostPtr(std::ptr::without_provenance_mut(address));
         self.containing(ptr, 1).is_some_and(|block| block.origin == Origin::Quarantined)
     }

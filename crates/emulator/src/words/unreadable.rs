@@ -7,9 +7,9 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// What was to be read.
-    pub(super) of: &'static str,
-    pub(super) what: String,
-    pub(super) remedy: &'static str,
+    pub(crate) of: &'static str,
+    pub(crate) what: String,
+    pub(crate) remedy: &'static str,
 }
 
 impl Unreadable {

@@ -1,10 +1,10 @@
 //! The host function that is being called, and what it knows.
 
 use super::clock::{Epoch, Knowledge};
-use super::{Order, Running};
-use crate::thread::this_thread;
+use super::{Races, Running};
+use crate::words::thread::this_thread;
 
-impl Order {
+impl Races {
     /// A host function is about to be called, on this thread.
     pub(crate) fn function_begins(&mut self, knowledge: Option<Knowledge>) {
         if let Some(knowledge) = knowledge {

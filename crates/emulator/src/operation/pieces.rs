@@ -1,12 +1,12 @@
 //! Operations in pieces: CUDA lets the bytes of a copy land in any order (rule 5).
 
-use super::host_memory::{HostPtr, HostUse};
-use super::operation::{Action, Source, Transfer};
-use super::rng::Rng;
+use crate::memory::host::{HostPtr, HostUse};
+use crate::operation::{Action, Source, Transfer};
+use crate::words::rng::Rng;
 use pinlane_driver::DevicePtr;
 
 /// Whether an operation can land in pieces.
-pub(super) fn can_split(action: &Action) -> bool {
+pub(crate) fn can_split(action: &Action) -> bool {
     match action {
         Action::Copy(_, transfer) => can_part(transfer),
         Action::Batch(transfers) => transfers.len() > 1,
@@ -17,7 +17,7 @@ pub(super) fn can_split(action: &Action) -> bool {
 
 /// Splits an operation into at most `count` pieces, in any order; one that cannot be split stays
 /// whole.
-pub(super) fn split(action: Action, count: usize, rng: &mut Rng) -> Vec<Action> {
+pub(crate) fn split(action: Action, count: usize, rng: &mut Rng) -> Vec<Action> {
     let mut pieces: Vec<Action> = match action {
         Action::Copy(call, ref transfer) if can_part(transfer) => {
             let ranges = cut(length(transfer), count, 1, rng);

@@ -15,13 +15,13 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 
-use super::area::Area;
+use crate::memory::area::Area;
 
-pub(super) const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = 4096;
 
 /// The two views.
 #[derive(Debug)]
-pub(super) struct Arena {
+pub(crate) struct Arena {
     view: NonNull<u8>,
     storage: NonNull<u8>,
     bytes: usize,
@@ -34,7 +34,7 @@ unsafe impl Send for Arena {}
 impl Arena {
     /// Maps `bytes` of address space twice, and leaves the process as much. It takes memory only as
     /// far as it is used.
-    pub(super) fn new(bytes: usize) -> io::Result<Self> {
+    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
         if bytes as u64 > longest_file() {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -72,17 +72,17 @@ impl Arena {
     }
 
     /// The address at which the program's view begins.
-    pub(super) fn base(&self) -> u64 {
+    pub(crate) fn base(&self) -> u64 {
         self.view.as_ptr().addr() as u64
     }
 
     /// Where the storage of an address of the view lies.
-    pub(super) fn storage_of(&self, address: u64) -> *mut u8 {
+    pub(crate) fn storage_of(&self, address: u64) -> *mut u8 {
         self.storage.as_ptr().wrapping_add((address - self.base()) as usize)
     }
 
     /// Gives the memory of a range back to the system, page by page; its contents are lost.
-    pub(super) fn discard(&self, address: u64, bytes: usize) {
+    pub(crate) fn discard(&self, address: u64, bytes: usize) {
         let start = (address - self.base()).next_multiple_of(PAGE);
         let end = (address - self.base() + bytes as u64) & !(PAGE - 1);
         if start < end {
@@ -95,13 +95,13 @@ impl Arena {
     }
 
     /// The file, and where in it the storage of an address lies.
-    pub(super) fn place_of(&self, address: u64) -> (i32, u64) {
+    pub(crate) fn place_of(&self, address: u64) -> (i32, u64) {
         (self.file, address - self.base())
     }
 
     /// Maps pages of another arena's file in the place of this one's, from an address at the start
     /// of a page on. `None` maps this arena's own again.
-    pub(super) fn map_pages(
+    pub(crate) fn map_pages(
         &self,
         address: u64,
         bytes: usize,
@@ -126,20 +126,20 @@ impl Arena {
     }
 
     /// Runs `work` while the program's view can be dereferenced.
-    pub(super) fn opened(&self, work: impl FnOnce()) {
+    pub(crate) fn opened(&self, work: impl FnOnce()) {
         self.protect(libc::PROT_READ | libc::PROT_WRITE);
         work();
         self.close();
     }
 
     /// The view, which is closed, for a stand-in to run on.
-    pub(super) fn area(&self) -> Area {
+    pub(crate) fn area(&self) -> Area {
         let start = self.view.as_ptr().addr();
         Area { start, bytes: self.bytes, storage: self.storage.as_ptr(), of_host: false }
     }
 
     /// Closes all pages that a stand-in has opened.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.protect(libc::PROT_NONE);
     }
 
