@@ -3,12 +3,12 @@
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 
-use super::buffer::{HostBuffer, pinlane_buffer};
-use super::handle;
-use super::pointer::{self, Out, Wanted};
-use super::pool::pinlane_pool;
-use super::request::{User, pinlane_request};
-use super::status::{pinlane_status, told};
+use super::buffer::HostBuffer;
+use super::request::User;
+use super::status::told;
+use super::{
+    Out, Wanted, handle, pinlane_buffer, pinlane_pool, pinlane_request, pinlane_status, pointer,
+};
 use crate::sync::sanitizer::theirs;
 
 /// Gets the buffer of `pinlane_buffer_alloc_async`, with `user` as it was given. The buffer is the

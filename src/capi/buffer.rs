@@ -4,13 +4,11 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::time::Duration;
 
-use super::device::pinlane_device;
-use super::handle::{self, handle_type};
 use super::memory::check_memory;
-use super::pointer::Out;
-use super::pool::pinlane_pool;
-use super::status::{boundary, freeing, pinlane_status, refused};
-use super::stream::pinlane_stream;
+use super::{
+    Out, boundary, freeing, handle, handle_type, pinlane_device, pinlane_pool, pinlane_status,
+    pinlane_stream, refused,
+};
 use crate::error::{ErrorKind, Result};
 use crate::memory::{Lent, PinnedBuf};
 use crate::pool::PinnedPool;

@@ -2,9 +2,7 @@
 
 use std::ffi::c_char;
 
-use super::handle::{self, handle_type};
-use super::pointer::{self, Out};
-use super::status::{boundary, freeing, pinlane_status, refused};
+use super::{Out, boundary, freeing, handle, handle_type, pinlane_status, pointer, refused};
 use crate::device::Device;
 use crate::error::ErrorKind;
 

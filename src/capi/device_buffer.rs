@@ -4,12 +4,10 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
-use super::device::pinlane_device;
-use super::handle::{self, handle_type};
 use super::memory::check_memory;
-use super::pointer::Out;
-use super::status::{boundary, freeing, pinlane_status};
-use super::stream::pinlane_stream;
+use super::{
+    Out, boundary, freeing, handle, handle_type, pinlane_device, pinlane_status, pinlane_stream,
+};
 use crate::driver::DevicePtr;
 use crate::memory::DeviceBuf;
 use crate::prefetch::DeviceBatch;

@@ -2,22 +2,13 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use super::batch::pinlane_pairs;
-use super::buffer::pinlane_buffer;
-use super::device::pinlane_device;
-use super::device_buffer::pinlane_device_buffer;
-use super::emulator::pinlane_emulator;
-use super::file::pinlane_file;
-use super::foreign::pinlane_foreign;
-use super::handle::{self, Handle};
-use super::pointer::{Out, unknown};
-use super::pool::pinlane_pool;
-use super::prefetch::pinlane_prefetch;
-use super::recording::pinlane_recording;
-use super::request::{User, pinlane_request};
-use super::status::{boundary, pinlane_status};
-use super::stream::pinlane_stream;
-use super::ticket::pinlane_ticket;
+use super::handle::Handle;
+use super::request::User;
+use super::{
+    Out, boundary, handle, pinlane_buffer, pinlane_device, pinlane_device_buffer, pinlane_emulator,
+    pinlane_file, pinlane_foreign, pinlane_pairs, pinlane_pool, pinlane_prefetch,
+    pinlane_recording, pinlane_request, pinlane_status, pinlane_stream, pinlane_ticket, unknown,
+};
 use crate::error::Result;
 use crate::notice::{self, Event};
 use crate::sync::sanitizer::theirs;

@@ -3,15 +3,14 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
-use super::buffer::{HostBuffer, pinlane_buffer};
-use super::device::pinlane_device;
-use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
-use super::handle;
-use super::pointer::{
-    self, Growing, Out, Wanted, check_aligned, check_flags, growing, layout, null, unknown,
+use super::buffer::HostBuffer;
+use super::device_buffer::DeviceBuffer;
+use super::growing::Growing;
+use super::{
+    Out, Wanted, check_aligned, check_flags, growing, handle, layout, null, pinlane_buffer,
+    pinlane_device, pinlane_device_buffer, pinlane_status, pinlane_stream, pointer, refused,
+    unknown,
 };
-use super::status::{pinlane_status, refused};
-use super::stream::pinlane_stream;
 use crate::dlpack::{
     DataType, Imported, Layout, LegacyTensor as DLManagedTensor,
     ManagedTensor as DLManagedTensorVersioned, Place, from_legacy, to_legacy,
@@ -111,12 +110,12 @@ impl pinlane_dlpack_options {
 
 /// # Safety
 ///
-/// * `options` is as for [`pointer::options`].
+/// * `options` is as for [`growing::options`].
 unsafe fn given_or_default(
     options: *const pinlane_dlpack_options,
 ) -> Result<pinlane_dlpack_options> {
     // SAFETY: the same precondition.
-    Ok(unsafe { pointer::options(options) }?.unwrap_or(Growing::DEFAULT))
+    Ok(unsafe { growing::options(options) }?.unwrap_or(Growing::DEFAULT))
 }
 
 /// A tensor that a caller gives up.

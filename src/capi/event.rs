@@ -2,10 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::handle;
-use super::pointer::{Wanted, null};
-use super::status::{boundary, pinlane_status};
-use super::stream::pinlane_stream;
+use super::{Wanted, boundary, handle, null, pinlane_status, pinlane_stream};
 use crate::error::Result;
 
 fn check_event(event: *mut c_void) -> Result<()> {

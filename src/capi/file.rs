@@ -3,14 +3,11 @@
 use std::ffi::{c_char, c_void};
 
 use super::batch::{Place, Places};
-use super::buffer::pinlane_buffer;
-use super::device_buffer::pinlane_device_buffer;
-use super::handle::{self, handle_type};
 use super::memory::{device_memory, range};
-use super::pointer::{self, Out, check_flags, check_spare, layout};
-use super::status::{boundary, freeing, pinlane_status};
-use super::stream::pinlane_stream;
-use super::ticket::pinlane_ticket;
+use super::{
+    Out, boundary, check_flags, check_spare, freeing, handle, handle_type, layout, pinlane_buffer,
+    pinlane_device_buffer, pinlane_status, pinlane_stream, pinlane_ticket, pointer,
+};
 use crate::file::FileReader;
 
 /// A file that is open for reading. Any thread may use it, several at once too.

@@ -13,14 +13,11 @@
 //! * A buffer is given back when its use is recorded or known to be complete. Otherwise it stays
 //!   borrowed for ever.
 
-use super::buffer::pinlane_buffer;
-use super::device_buffer::pinlane_device_buffer;
-use super::handle::{self, handle_type};
-use super::pointer::{self, Out, layout};
-use super::status::{freeing, pinlane_status, refused};
-use super::stream::pinlane_stream;
 use super::table::{Alone, Counted, Inside};
-use super::ticket::pinlane_ticket;
+use super::{
+    Out, freeing, handle, handle_type, layout, pinlane_buffer, pinlane_device_buffer,
+    pinlane_status, pinlane_stream, pinlane_ticket, pointer, refused,
+};
 use crate::error::{ErrorKind, Result};
 use crate::memory::Operand;
 use crate::memory::sealed::{Sealed, SealedMut};

@@ -2,12 +2,8 @@
 
 use std::ffi::c_void;
 
-use super::handle;
-use super::pointer::{self, Out, Wanted};
 use super::request::User;
-use super::status::pinlane_status;
-use super::stream::pinlane_stream;
-use super::ticket::pinlane_ticket;
+use super::{Out, Wanted, handle, pinlane_status, pinlane_stream, pinlane_ticket, pointer};
 use crate::sync::sanitizer::theirs;
 
 /// A function that a stream calls, with `user` as it was given. It must not unwind (by a C++

@@ -1,14 +1,11 @@
 //! What C passes by pointer: outputs, structs and arrays. All are checked before any work is done.
 
-mod growing;
-
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr::NonNull;
 
-pub(super) use self::growing::{Growing, give_sized, growing, init, options, sized};
 use super::handle::{self, Handle};
 use super::status::{boundary, pinlane_status, refused};
 use crate::error::{Error, ErrorKind, Result};

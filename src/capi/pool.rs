@@ -3,11 +3,10 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use super::device::pinlane_device;
-use super::handle::{self, handle_type};
-use super::pointer::{self, Out, check_flags, growing, layout, unknown};
-use super::status::{boundary, freeing, pinlane_status, refused};
-use super::stream::pinlane_stream;
+use super::{
+    Out, boundary, check_flags, freeing, growing, handle, handle_type, layout, pinlane_device,
+    pinlane_status, pinlane_stream, refused, unknown,
+};
 use crate::device::Device;
 use crate::error::{ErrorKind, Result};
 use crate::pool::{Builder, PageLocking, PinnedPool};
@@ -133,7 +132,7 @@ pub unsafe extern "C" fn pinlane_pool_create(
     unsafe { Out::new("pool", pool) }.create("pinlane_pool_create", || {
         let device = handle::get(device)?;
         // SAFETY: the caller's precondition on `options`.
-        let builder = match unsafe { pointer::options(options) }? {
+        let builder = match unsafe { growing::options(options) }? {
             None => PinnedPool::builder(&device),
             Some(options) => options.builder(&device)?,
         };

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::ffi::c_char;
 use std::time::Duration;
 
-use super::handle;
-use super::pointer::{self, Out, growing, layout, unknown};
-use super::pool::pinlane_pool;
-use super::status::{boundary, pinlane_status, refused};
+use super::{
+    Out, boundary, growing, handle, layout, pinlane_pool, pinlane_status, pointer, refused, unknown,
+};
 use crate::error::{ErrorKind, Result};
 use crate::pool::{ClassStats, Stats};
 
@@ -159,7 +158,7 @@ pub unsafe extern "C" fn pinlane_pool_get_stats(
 ) -> pinlane_status {
     let count = || Ok(handle::get(pool)?.stats().into());
     // SAFETY: the caller's precondition on `stats`.
-    unsafe { pointer::give_sized("pinlane_pool_get_stats", "stats", stats, count) }
+    unsafe { growing::give_sized("pinlane_pool_get_stats", "stats", stats, count) }
 }
 
 /// Writes the statistics of each block size, the smallest first, to `classes[0 .. capacity]`, and

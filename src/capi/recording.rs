@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-use super::device::pinlane_device;
-use super::handle::{self, handle_type};
-use super::pointer::{self, Out, unknown};
-use super::status::{boundary, freeing, pinlane_status, refused};
+use super::{
+    Out, boundary, freeing, handle, handle_type, pinlane_device, pinlane_status, pointer, refused,
+    unknown,
+};
 use crate::error::{ErrorKind, Result};
 use crate::trace::{Recording, Trace};
 

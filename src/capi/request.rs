@@ -21,9 +21,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::handle::{self, handle_type};
-use super::pointer::Out;
-use super::status::{boundary, freeing, panicked, pinlane_status, refused};
+use super::status::panicked;
+use super::{Out, boundary, freeing, handle, handle_type, pinlane_status, refused};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::{Mutex, sanitizer};
 use crate::wakers;

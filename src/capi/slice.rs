@@ -2,17 +2,13 @@
 
 use std::ffi::c_void;
 
-use super::device_buffer::pinlane_device_buffer;
-use super::handle;
 use super::memory::{check_memory, destination, device_memory, range, source};
-use super::pointer::Out;
-use super::status::{boundary, pinlane_status, refused};
-use super::stream::pinlane_stream;
-use super::ticket::pinlane_ticket;
-use crate::copy::direct;
-use crate::copy::entry::{Direction, Entry};
-use crate::error::{ErrorKind, Result};
-use crate::memory::DeviceBytes;
+use super::{
+    Out, boundary, handle, pinlane_device_buffer, pinlane_status, pinlane_stream, pinlane_ticket,
+    refused,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut};
 use crate::pool::block_at;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
@@ -142,34 +138,58 @@ pub unsafe extern "C" fn pinlane_device_buffer_download_slice(
     })
 }
 
-/// Enqueues a copy of memory of a pool.
+/// Enqueues an upload of memory of a pool.
 ///
 /// # Safety
 ///
-/// * `bytes` from `memory` on are allocated until this returns, if they are memory of a pool.
-unsafe fn enqueue_pinned(
+/// * As many bytes as `device` has, from `src` on, are allocated until this returns, if they are
+///   memory of a pool. Nobody writes to them until the copy is complete.
+unsafe fn upload_pinned(
     stream: &Stream,
-    direction: Direction,
-    memory: *const c_void,
-    device: DeviceBytes<'_>,
+    src: *const c_void,
+    device: DeviceSliceMut<'_, u8>,
 ) -> Result<Ticket> {
-    let door = stream.door("Stream::upload");
-    let bytes = device.len();
-    let first = check_memory(memory, bytes)?.as_ptr();
-    if bytes == 0 {
-        door.check_device(&[device.context()])?;
-        return door.nothing();
+    let first = check_memory(src, device.len())?.as_ptr();
+    if device.is_empty() {
+        return stream.upload_slice(&[], device);
     }
     // SAFETY: the precondition.
-    let block = unsafe { block_at(first, bytes, device.context()) }.ok_or_else(|| {
-        refused(
-            ErrorKind::InvalidValue,
-            format!("the {bytes} bytes at {memory:p} do not lie in one block of a pool"),
-            "pass memory of pinlane_pool_allocate, or call the function of that name that ends in \
-             _slice, which takes any memory",
-        )
-    })?;
-    direct::enqueue_one(door, direction, &Entry::pinned(first, block, device))
+    let block = unsafe { block_at(first, device.len(), device.context()) };
+    let block = block.ok_or_else(|| in_no_block(src, device.len()))?;
+    // SAFETY: they lie in the block, and nobody writes to them: the precondition.
+    stream.upload(unsafe { PinnedSlice::at(block, first, device.len()) }, device)
+}
+
+/// Enqueues a download to memory of a pool.
+///
+/// # Safety
+///
+/// * As many bytes as `device` has, from `dst` on, are allocated until this returns, if they are
+///   memory of a pool. Nobody accesses them until the copy is complete.
+unsafe fn download_pinned(
+    stream: &Stream,
+    device: DeviceSlice<'_, u8>,
+    dst: *mut c_void,
+) -> Result<Ticket> {
+    let first = check_memory(dst, device.len())?.as_ptr();
+    if device.is_empty() {
+        return stream.download_slice(device, &mut []).map(|()| Ticket::done());
+    }
+    // SAFETY: the precondition.
+    let block = unsafe { block_at(first, device.len(), device.context()) };
+    let block = block.ok_or_else(|| in_no_block(dst, device.len()))?;
+    // SAFETY: they lie in the block, and nobody accesses them: the precondition.
+    let dst = unsafe { PinnedSliceMut::at(block, first, device.len()) };
+    stream.download(device, dst)
+}
+
+fn in_no_block(memory: *const c_void, bytes: usize) -> Error {
+    refused(
+        ErrorKind::InvalidValue,
+        format!("the {bytes} bytes at {memory:p} do not lie in one block of a pool"),
+        "pass memory of pinlane_pool_allocate, or call the function of that name that ends in \
+         _slice, which takes any memory",
+    )
 }
 
 /// Copies `bytes` of memory of a pool, from `src` on, to the caller's own device memory. Does not
@@ -208,7 +228,7 @@ pub unsafe extern "C" fn pinlane_upload_pinned(
         // SAFETY: the caller's precondition on `device_pointer`.
         let mut device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
         // SAFETY: the caller's precondition on `src`.
-        unsafe { enqueue_pinned(&stream, Direction::Up, src, device.as_slice_mut().into()) }
+        unsafe { upload_pinned(&stream, src, device.as_slice_mut()) }
     })
 }
 
@@ -240,7 +260,7 @@ pub unsafe extern "C" fn pinlane_download_pinned(
         // SAFETY: the caller's precondition on `device_pointer`.
         let device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
         // SAFETY: the caller's precondition on `dst`.
-        unsafe { enqueue_pinned(&stream, Direction::Down, dst, device.as_slice().into()) }
+        unsafe { download_pinned(&stream, device.as_slice(), dst) }
     })
 }
 
@@ -268,9 +288,9 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_pinned(
     unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_upload_pinned", || {
         let stream = handle::get(stream)?;
         let mut destination = handle::get_mut(destination)?;
-        let device = destination.slice_mut(range(destination_offset, bytes)?)?.into();
+        let device = destination.slice_mut(range(destination_offset, bytes)?)?;
         // SAFETY: the caller's precondition on `src`.
-        unsafe { enqueue_pinned(&stream, Direction::Up, src, device) }
+        unsafe { upload_pinned(&stream, src, device) }
     })
 }
 
@@ -297,8 +317,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_download_pinned(
     unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_download_pinned", || {
         let stream = handle::get(stream)?;
         let source = handle::get(source)?;
-        let device = source.slice(range(source_offset, bytes)?)?.into();
+        let device = source.slice(range(source_offset, bytes)?)?;
         // SAFETY: the caller's precondition on `dst`.
-        unsafe { enqueue_pinned(&stream, Direction::Down, dst, device) }
+        unsafe { download_pinned(&stream, device, dst) }
     })
 }

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use super::device::pinlane_device;
-use super::handle;
-use super::pointer::{self, check_flags, growing, layout};
-use super::status::{boundary, pinlane_status};
+use super::{
+    boundary, check_flags, growing, handle, layout, pinlane_device, pinlane_status, pointer,
+};
 use crate::error::Result;
 use crate::staging::{CopyTeam, Staging};
 
@@ -154,7 +153,7 @@ pub unsafe extern "C" fn pinlane_device_set_staging(
     boundary("pinlane_device_set_staging", || {
         let device = handle::get(device)?;
         // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { pointer::sized("options", options) }?;
+        let options = unsafe { growing::sized("options", options) }?;
         device.set_staging(options.staging()?)
     })
 }
@@ -192,7 +191,7 @@ pub unsafe extern "C" fn pinlane_copy_team_install(
     boundary("pinlane_copy_team_install", || {
         handle::check_process()?;
         // SAFETY: the caller's precondition on `options`.
-        let team = match unsafe { pointer::options(options) }? {
+        let team = match unsafe { growing::options(options) }? {
             None => CopyTeam::new(),
             // SAFETY: the caller's precondition on `cores`.
             Some(options) => unsafe { options.team() }?,

@@ -5,11 +5,10 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::device::pinlane_device;
-use super::handle::{self, handle_type};
-use super::pointer::{self, Out, check_flags, growing, layout};
-use super::status::{boundary, freeing, pinlane_status};
-use super::ticket::pinlane_ticket;
+use super::{
+    Out, boundary, check_flags, freeing, growing, handle, handle_type, layout, pinlane_device,
+    pinlane_status, pinlane_ticket,
+};
 use crate::stream::{Stream, StreamOptions};
 
 /// A queue of device work, which is executed in order. Any thread may use it.
@@ -58,7 +57,7 @@ pub unsafe extern "C" fn pinlane_stream_create(
         let device = handle::get(device)?;
         let mut chosen = StreamOptions::new();
         // SAFETY: the caller's precondition on `options`.
-        if let Some(given) = unsafe { pointer::options(options) }? {
+        if let Some(given) = unsafe { growing::options(options) }? {
             check_flags(given.flags, PINLANE_STREAM_BLOCKING)?;
             let blocking = given.flags & PINLANE_STREAM_BLOCKING != 0;
             chosen = chosen.priority(given.priority).blocking(blocking);

@@ -3,10 +3,11 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
-use super::handle::{self, handle_type};
-use super::pointer::{self, Out, Wanted};
-use super::request::{User, pinlane_request};
-use super::status::{boundary, freeing, pinlane_status, told};
+use super::request::User;
+use super::status::told;
+use super::{
+    Out, Wanted, boundary, freeing, handle, handle_type, pinlane_request, pinlane_status, pointer,
+};
 use crate::error::Result;
 use crate::sync::sanitizer::theirs;
 use crate::ticket::Ticket;

@@ -2,14 +2,11 @@
 
 use std::ffi::c_void;
 
-use super::buffer::pinlane_buffer;
-use super::device_buffer::pinlane_device_buffer;
-use super::handle;
 use super::memory::{device_memory, range};
-use super::pointer::{self, Out, Wanted};
-use super::status::{pinlane_status, refused};
-use super::stream::pinlane_stream;
-use super::ticket::pinlane_ticket;
+use super::{
+    Out, Wanted, handle, pinlane_buffer, pinlane_device_buffer, pinlane_status, pinlane_stream,
+    pinlane_ticket, pointer, refused,
+};
 use crate::driver::MAX_PATTERN;
 use crate::error::{Error, ErrorKind};
 

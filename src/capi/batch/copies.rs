@@ -3,9 +3,7 @@
 use std::ffi::c_void;
 
 use super::places::Place;
-use crate::capi::buffer::pinlane_buffer;
-use crate::capi::device_buffer::pinlane_device_buffer;
-use crate::capi::pointer::layout;
+use crate::capi::{layout, pinlane_buffer, pinlane_device_buffer};
 
 /// One copy of a batch, between host and device. Set all members that you do not use to 0.
 ///

@@ -3,10 +3,9 @@
 
 use super::places::{Place, Places};
 use crate::batch::{HostSlice, HostSliceMut};
-use crate::capi::buffer::pinlane_buffer;
 use crate::capi::memory::{destination, source};
-use crate::capi::status::refused;
 use crate::capi::table::{Alone, Inside};
+use crate::capi::{pinlane_buffer, refused};
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::memory::{PinnedBytes, PinnedSlice, PinnedSliceMut};

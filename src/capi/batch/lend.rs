@@ -3,9 +3,8 @@
 use super::copies::{pinlane_copy, pinlane_device_copy};
 use super::places::{Place, Places};
 use crate::batch::{DeviceCopy, Download, Downloads, HostSlice, HostSliceMut, Upload, Uploads};
-use crate::capi::buffer::pinlane_buffer;
-use crate::capi::device_buffer::pinlane_device_buffer;
 use crate::capi::transfer::same_buffer;
+use crate::capi::{pinlane_buffer, pinlane_device_buffer};
 use crate::error::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;

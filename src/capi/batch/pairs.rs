@@ -24,13 +24,10 @@ use super::lend::Sides;
 use super::places::Place;
 use super::route::{chosen_route, pinlane_batch_options};
 use crate::batch::{Download, Downloads, Route, Upload, Uploads};
-use crate::capi::buffer::pinlane_buffer;
-use crate::capi::device_buffer::pinlane_device_buffer;
-use crate::capi::handle::{self, handle_type};
-use crate::capi::pointer::{self, Out, layout};
-use crate::capi::status::{freeing, pinlane_status, refused};
-use crate::capi::stream::pinlane_stream;
-use crate::capi::ticket::pinlane_ticket;
+use crate::capi::{
+    Out, freeing, handle, handle_type, layout, pinlane_buffer, pinlane_device_buffer,
+    pinlane_status, pinlane_stream, pinlane_ticket, pointer, refused,
+};
 use crate::error::{ErrorKind, Result};
 use crate::stream::Stream;
 use crate::ticket::Ticket;

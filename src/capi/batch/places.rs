@@ -14,13 +14,12 @@ use std::ops::Range;
 use std::ptr;
 
 use crate::capi::buffer::HostBuffer;
-use crate::capi::device_buffer::{DeviceBuffer, pinlane_device_buffer};
-use crate::capi::handle::{self, Handle};
-use crate::capi::memory::check_memory;
-use crate::capi::status::refused;
+use crate::capi::device_buffer::DeviceBuffer;
+use crate::capi::handle::Handle;
+use crate::capi::memory::{check_memory, device_memory};
 use crate::capi::table::{Alone, Inside};
+use crate::capi::{handle, pinlane_device_buffer, refused};
 use crate::copy::job::check_disjoint;
-use crate::driver::DevicePtr;
 use crate::error::{ErrorKind, Result};
 use crate::memory::{DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedSliceMut};
 use crate::stream::Stream;
@@ -219,8 +218,8 @@ impl Places<pinlane_device_buffer> {
     /// * It is memory of the stream's device, and valid until what the call enqueues is complete.
     pub(in crate::capi) unsafe fn lent(&self, stream: &Stream) -> Result<Vec<DeviceBuf<u8>>> {
         let lent = self.places.iter().filter(|place| place.buffer.is_null()).map(|place| {
-            let address = place.address.addr() as DevicePtr;
-            DeviceBuf::borrowed(stream.timeline.context(), address, place.bytes)
+            // SAFETY: the same precondition.
+            unsafe { device_memory(stream, place.address, place.bytes) }
         });
         lent.collect()
     }

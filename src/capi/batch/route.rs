@@ -1,7 +1,7 @@
 //! The route of a batch, for programs that choose it themselves.
 
 use crate::batch::Route;
-use crate::capi::pointer::{self, check_flags, growing, layout, unknown};
+use crate::capi::{check_flags, growing, layout, unknown};
 use crate::error::Result;
 
 /// pinlane takes the route that is fastest by rule.
@@ -39,7 +39,7 @@ growing!(pinlane_batch_options_init: pinlane_batch_options, sizes [16], default 
 ///   says.
 pub(super) unsafe fn chosen_route(options: *const pinlane_batch_options) -> Result<Option<Route>> {
     // SAFETY: the same precondition.
-    let Some(options) = unsafe { pointer::options(options) }? else { return Ok(None) };
+    let Some(options) = unsafe { growing::options(options) }? else { return Ok(None) };
     check_flags(options.flags, 0)?;
     Ok(Some(match options.route {
         PINLANE_ROUTE_AUTOMATIC => return Ok(None),

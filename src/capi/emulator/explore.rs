@@ -4,9 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
 use super::{emulated, pinlane_emulator, pinlane_emulator_options};
-use crate::capi::handle;
-use crate::capi::pointer::{self, check_flags, growing, layout};
-use crate::capi::status::{pinlane_status, refused};
+use crate::capi::{check_flags, growing, handle, layout, pinlane_status, pointer, refused};
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::{
     Emulator, Execution, Exploration, Explored, FailedRun, asked_for, explore, explore_orders,
@@ -136,7 +134,7 @@ pub unsafe extern "C" fn pinlane_explore(
             return Err(refused(ErrorKind::InvalidValue, "program is NULL", remedy));
         };
         // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { pointer::options(options) }?;
+        let options = unsafe { growing::options(options) }?;
         emulated! {
             // SAFETY: the caller's preconditions on `options` and `program`.
             let ended = unsafe { explored_by(options, program, user) }?;
@@ -145,7 +143,7 @@ pub unsafe extern "C" fn pinlane_explore(
         }
     };
     // SAFETY: the caller's precondition on `explored`.
-    let status = unsafe { pointer::give_sized("pinlane_explore", "explored", explored, run) };
+    let status = unsafe { growing::give_sized("pinlane_explore", "explored", explored, run) };
     if status != crate::capi::status::PINLANE_STATUS_OK {
         return status;
     }
@@ -205,7 +203,7 @@ unsafe fn explored_by(
             return Err(refused(ErrorKind::InvalidValue, context, "ask for 1 to 64"));
         }
         // SAFETY: the precondition on `machine`.
-        let machine = unsafe { pointer::options(given.machine) }?;
+        let machine = unsafe { growing::options(given.machine) }?;
         // SAFETY: the same.
         let machine = machine.map(|machine| unsafe { machine.builder() }).transpose()?;
         let machine = machine.unwrap_or_else(Emulator::builder).devices(given.devices as usize);

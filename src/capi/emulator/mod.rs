@@ -12,10 +12,10 @@ mod trouble;
 use std::ffi::c_char;
 use std::time::Duration;
 
-use super::device::pinlane_device;
-use super::handle::{self, handle_type};
-use super::pointer::{self, Out, check_flags, growing, layout, unknown};
-use super::status::{boundary, freeing, pinlane_status, refused};
+use super::{
+    Out, boundary, check_flags, freeing, growing, handle, handle_type, layout, pinlane_device,
+    pinlane_status, pointer, refused, unknown,
+};
 use crate::device::Device;
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::{Builder, Emulator, Execution};
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn pinlane_emulator_create(
             return Err(refused(ErrorKind::InvalidValue, context, "ask for 1 to 64"));
         }
         // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { pointer::options(options) }?;
+        let options = unsafe { growing::options(options) }?;
         let made: Result<Vec<Device>> = emulated! {
             // SAFETY: the caller's precondition on `options`, whose strings are there.
             let builder = options.map(|given| unsafe { given.builder() }).transpose()?;

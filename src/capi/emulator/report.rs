@@ -3,9 +3,7 @@
 use std::ffi::c_char;
 
 use super::{emulated, pinlane_emulator};
-use crate::capi::handle;
-use crate::capi::pointer::{self, Out, growing, layout};
-use crate::capi::status::{pinlane_status, refused};
+use crate::capi::{Out, growing, handle, layout, pinlane_status, pointer, refused};
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::{Finding, Usage};
 use crate::error::{ErrorKind, Result};
@@ -73,7 +71,7 @@ pub unsafe extern "C" fn pinlane_emulator_get_usage(
 ) -> pinlane_status {
     let count = || emulated! { Ok(handle::get(emulator)?.usage().into()) };
     // SAFETY: the caller's precondition on `usage`.
-    unsafe { pointer::give_sized("pinlane_emulator_get_usage", "usage", usage, count) }
+    unsafe { growing::give_sized("pinlane_emulator_get_usage", "usage", usage, count) }
 }
 
 /// Writes to `count` how many misuses of CUDA the machine has seen, at most 1000. A correct program

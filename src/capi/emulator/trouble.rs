@@ -6,10 +6,9 @@ use std::ffi::c_char;
 #[cfg(feature = "emulated")]
 use super::Emulator;
 use super::{emulated, pinlane_emulator};
-use crate::capi::handle;
-use crate::capi::pointer::{self, Out, unknown};
-use crate::capi::status::{boundary, pinlane_status, refused};
-use crate::capi::stream::pinlane_stream;
+use crate::capi::{
+    Out, boundary, handle, pinlane_status, pinlane_stream, pointer, refused, unknown,
+};
 #[cfg(feature = "emulated")]
 use crate::device::check_ordinal;
 #[cfg(feature = "emulated")]

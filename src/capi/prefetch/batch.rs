@@ -2,11 +2,10 @@
 
 use std::ffi::c_char;
 
-use crate::capi::device_buffer::{DeviceBuffer, pinlane_device_buffer};
-use crate::capi::handle;
-use crate::capi::pointer::{self, Out};
-use crate::capi::status::{boundary, pinlane_status, refused};
-use crate::capi::ticket::pinlane_ticket;
+use crate::capi::device_buffer::DeviceBuffer;
+use crate::capi::{
+    Out, boundary, handle, pinlane_device_buffer, pinlane_status, pinlane_ticket, pointer, refused,
+};
 use crate::error::{ErrorKind, Result};
 use crate::prefetch::DeviceBatch;
 

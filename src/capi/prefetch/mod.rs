@@ -28,13 +28,14 @@ pub(super) use self::failure::Failure;
 pub use self::options::{pinlane_prefetch_options, pinlane_prefetch_progress};
 pub use self::producer::pinlane_producer;
 use self::producer::{Calls, Source};
-use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
-use super::handle::{self, handle_type};
-use super::pointer::{self, Growing, Out, Wanted};
-use super::pool::pinlane_pool;
-use super::request::{User, pinlane_request};
-use super::status::{freeing, pinlane_status, refused, told};
-use super::stream::pinlane_stream;
+use super::device_buffer::DeviceBuffer;
+use super::growing::Growing;
+use super::request::User;
+use super::status::told;
+use super::{
+    Out, Wanted, freeing, growing, handle, handle_type, pinlane_device_buffer, pinlane_pool,
+    pinlane_request, pinlane_status, pinlane_stream, pointer, refused,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::prefetch::{Batches, DeviceBatch, Prefetch, Progress, StopSwitch};
 use crate::process::in_host_function;
@@ -175,9 +176,9 @@ pub unsafe extern "C" fn pinlane_prefetch_create(
     // SAFETY: the caller's precondition on `prefetch`.
     unsafe { Out::new("prefetch", prefetch) }.create("pinlane_prefetch_create", || {
         // SAFETY: the caller's precondition on `producer`.
-        let producer = unsafe { pointer::sized("producer", producer) }?;
+        let producer = unsafe { growing::sized("producer", producer) }?;
         // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { pointer::options(options) }?.unwrap_or(Growing::DEFAULT);
+        let options = unsafe { growing::options(options) }?.unwrap_or(Growing::DEFAULT);
         // SAFETY: the caller's precondition on the functions.
         unsafe { Pipeline::start(pool, stream, producer, options) }
     })
@@ -323,7 +324,7 @@ pub unsafe extern "C" fn pinlane_prefetch_get_progress(
 ) -> pinlane_status {
     let read = || Ok((&handle::get(prefetch)?.progress).into());
     // SAFETY: the caller's precondition on `progress`.
-    unsafe { pointer::give_sized("pinlane_prefetch_get_progress", "progress", progress, read) }
+    unsafe { growing::give_sized("pinlane_prefetch_get_progress", "progress", progress, read) }
 }
 
 /// Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions

@@ -1,7 +1,7 @@
 //! Options of a pipeline, and how far one has come.
 
 use super::producer::Source;
-use crate::capi::pointer::{check_flags, growing, layout};
+use crate::capi::{check_flags, growing, layout};
 use crate::error::Result;
 use crate::prefetch::{Prefetch, Progress};
 

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use super::failure::Failure;
 use crate::capi::memory;
-use crate::capi::pointer::{self, Wanted, growing, layout};
-use crate::capi::status::{PINLANE_STATUS_END, PINLANE_STATUS_OK, call_and_listen, refused};
+use crate::capi::status::{PINLANE_STATUS_END, PINLANE_STATUS_OK, call_and_listen};
+use crate::capi::{Wanted, growing, layout, pointer, refused};
 use crate::error::{Error, ErrorKind, Result};
 use crate::prefetch::{FillBlock, HostBatch, IntoHostBatch, Slices};
 use crate::sync::sanitizer::{self, Tag};

@@ -5,12 +5,11 @@ use std::ffi::c_void;
 use bytemuck::Pod;
 
 use crate::batch::Indices;
-use crate::capi::device_buffer::pinlane_device_buffer;
-use crate::capi::handle;
 use crate::capi::memory::range;
-use crate::capi::pointer::{self, check_flags, growing, layout, unknown};
-use crate::capi::status::refused;
 use crate::capi::table::Inside;
+use crate::capi::{
+    check_flags, growing, handle, layout, pinlane_device_buffer, pointer, refused, unknown,
+};
 use crate::error::{ErrorKind, Result};
 use crate::memory::{DeviceBuf, DeviceSlice};
 
@@ -76,7 +75,7 @@ impl Numbers {
             return Ok(Numbers { name, given: None });
         }
         // SAFETY: the same precondition.
-        let given = unsafe { pointer::sized(name, indices) }?;
+        let given = unsafe { growing::sized(name, indices) }?;
         check_flags(given.flags, PINLANE_INDICES_DISTINCT)?;
         let buffer = match (given.numbers.is_null(), given.device_buffer.is_null()) {
             (false, false) => {

@@ -4,9 +4,7 @@ use std::ffi::c_void;
 
 use crate::capi::batch::lend::Sides;
 use crate::capi::batch::places::Place;
-use crate::capi::buffer::pinlane_buffer;
-use crate::capi::device_buffer::pinlane_device_buffer;
-use crate::capi::pointer::layout;
+use crate::capi::{layout, pinlane_buffer, pinlane_device_buffer};
 use crate::error::Result;
 
 /// Two tables: one in host memory and one in device memory. A table is a range of memory that is

@@ -14,11 +14,9 @@ mod layers;
 use self::indices::{Numbers, pinlane_indices};
 use self::layers::{destinations_on_host, pinlane_layer, sources_on_host};
 use super::lend::Sides;
-use crate::capi::handle;
-use crate::capi::pointer::{self, Out, Wanted};
-use crate::capi::status::{pinlane_status, refused};
-use crate::capi::stream::pinlane_stream;
-use crate::capi::ticket::pinlane_ticket;
+use crate::capi::{
+    Out, Wanted, handle, pinlane_status, pinlane_stream, pinlane_ticket, pointer, refused,
+};
 use crate::error::{ErrorKind, Result};
 
 /// Gathers rows of a table in host memory: row `i` of the layer's destination, on the device, gets

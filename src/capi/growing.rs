@@ -10,8 +10,8 @@
 
 use std::ptr::NonNull;
 
-use super::{Wanted, check_aligned, null};
-use crate::capi::status::{boundary, pinlane_status, refused};
+use super::pointer::{Wanted, check_aligned, null};
+use super::status::{boundary, pinlane_status, refused};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Implemented by [`growing!`](crate::capi::pointer::growing).
@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// * The type is `repr(C)`, and its first member is its size, a `usize`.
 /// * `SIZES` are at least the size of that member and at most that of the type.
 /// * Any bytes that a caller may pass are a valid value.
-pub(in crate::capi) unsafe trait Growing: Copy {
+pub(super) unsafe trait Growing: Copy {
     const NAME: &'static str;
     /// The size in each released header and in this one, ascending.
     const SIZES: &'static [usize];
@@ -35,7 +35,7 @@ pub(in crate::capi) unsafe trait Growing: Copy {
 ///
 /// * `pointer` is NULL, misaligned (both are errors), or points to a struct that is as large as its
 ///   first member says.
-pub(in crate::capi) unsafe fn sized<T: Growing>(name: &str, pointer: *const T) -> Result<T> {
+pub(super) unsafe fn sized<T: Growing>(name: &str, pointer: *const T) -> Result<T> {
     // SAFETY: the same precondition.
     let (pointer, size) = unsafe { checked(name, pointer.cast_mut()) }?;
     let mut whole = T::DEFAULT;
@@ -53,7 +53,7 @@ pub(in crate::capi) unsafe fn sized<T: Growing>(name: &str, pointer: *const T) -
 /// # Safety
 ///
 /// * As for [`sized`].
-pub(in crate::capi) unsafe fn options<T: Growing>(pointer: *const T) -> Result<Option<T>> {
+pub(super) unsafe fn options<T: Growing>(pointer: *const T) -> Result<Option<T>> {
     if pointer.is_null() {
         return Ok(None);
     }
@@ -68,7 +68,7 @@ pub(in crate::capi) unsafe fn options<T: Growing>(pointer: *const T) -> Result<O
 ///
 /// * `pointer` is NULL, misaligned (both are errors), or points to a struct that is as large as its
 ///   first member says, and valid for writing until the call returns.
-pub(in crate::capi) unsafe fn give_sized<T: Growing>(
+pub(super) unsafe fn give_sized<T: Growing>(
     function: &'static str,
     name: &str,
     pointer: *mut T,
@@ -94,7 +94,7 @@ pub(in crate::capi) unsafe fn give_sized<T: Growing>(
 /// # Safety
 ///
 /// * `pointer` is NULL, misaligned (both are errors), or valid for writing `size` bytes.
-pub(in crate::capi) unsafe fn init<T: Growing>(pointer: *mut T, size: usize) -> Result<()> {
+pub(super) unsafe fn init<T: Growing>(pointer: *mut T, size: usize) -> Result<()> {
     check_aligned(T::NAME, pointer)?;
     let pointer = NonNull::new(pointer).ok_or_else(|| null(T::NAME, Wanted::Variable))?;
     check_size::<T>(T::NAME, size)?;
@@ -164,7 +164,7 @@ macro_rules! growing {
         ) -> $crate::capi::status::pinlane_status {
             $crate::capi::status::boundary(stringify!($init), || {
                 // SAFETY: the caller's precondition on `pointer`.
-                unsafe { $crate::capi::pointer::init(pointer, size) }
+                unsafe { $crate::capi::growing::init(pointer, size) }
             })
         }
     };
@@ -181,7 +181,7 @@ macro_rules! growing {
         };
         // SAFETY: as just asserted; the members are numbers, pointers and optional functions, which
         // the caller's precondition says are initialised.
-        unsafe impl $crate::capi::pointer::Growing for $type {
+        unsafe impl $crate::capi::growing::Growing for $type {
             const NAME: &'static str = stringify!($type);
             const SIZES: &'static [usize] = &[$($size),+];
             const DEFAULT: Self = $type {
@@ -193,7 +193,7 @@ macro_rules! growing {
         }
     };
 }
-pub(in crate::capi) use growing;
+pub(super) use growing;
 
 #[cfg(test)]
 mod tests {
