@@ -21,11 +21,11 @@ pub use crate::copy::route::Route;
 
 use crate::copy::direct;
 use crate::copy::entry::{Direction, Entry};
-use crate::copy::job::{Job, check_disjoint};
 use crate::copy::order::Door;
 use crate::copy::route::{Abilities, Between};
 use crate::copy::staged::refuse_inside;
-use crate::copy::staged::team::Task;
+use crate::copy::staged::team::Workload;
+use crate::copy::transfer::{Transfer, check_disjoint};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stream::Stream;
 use crate::ticket::Ticket;
@@ -148,10 +148,10 @@ impl Stream {
         Uploads(list, prepared): &mut Uploads<'_>,
     ) -> Result<Ticket> {
         let batch = Batch::new(door, Direction::Up, list, prepared)?;
-        let may_overlap = batch.iter().any(|job| job.survey.may_overlap)
-            || batch.iter().count() == 2 && batch.iter().any(|job| job.survey.is_borrowed);
+        let may_overlap = batch.iter().any(|it| it.survey.may_overlap)
+            || batch.iter().count() == 2 && batch.iter().any(|it| it.survey.is_borrowed);
         if may_overlap && !prepared.are_apart {
-            let entries = batch.iter().flat_map(|job| job.entries);
+            let entries = batch.iter().flat_map(|transfer| transfer.entries);
             let ranges = entries.map(|entry| (entry.device().ptr(), entry.bytes()));
             check_disjoint(door.operation, ranges)?;
         }
@@ -160,14 +160,14 @@ impl Stream {
         let routes = batch.routes(engine.abilities(door)?, list.route)?;
         let Batch { pinned, pageable } = batch;
         let mut ticket = None;
-        if let Some(job) = pinned {
+        if let Some(transfer) = pinned {
             let (pool, kept) = (&engine.lists, &mut prepared.lists);
-            let mut portions = direct::enqueue(&job, routes[0], usize::MAX, pool, kept)?;
+            let mut portions = direct::enqueue(&transfer, routes[0], usize::MAX, pool, kept)?;
             ticket = portions.pop().map(|(_, last)| last);
         }
-        if let Some(job) = pageable {
+        if let Some(transfer) = pageable {
             // After the page-locked copies on the stream, so its ticket covers them too.
-            ticket = Some(engine.upload(job, routes[1], Task::Copying)?);
+            ticket = Some(engine.upload(transfer, routes[1], Workload::Copying)?);
         }
         ticket.map_or_else(|| door.nothing(), Ok)
     }
@@ -183,12 +183,12 @@ impl Stream {
         let routes = batch.routes(engine.abilities(door)?, list.route)?;
         let Batch { pinned, pageable } = batch;
         let mut ticket = door.nothing()?;
-        if let Some(job) = pinned {
+        if let Some(transfer) = pinned {
             let bytes = if each.is_some() { PORTION } else { usize::MAX };
             let (pool, kept) = (&engine.lists, &mut prepared.lists);
-            let portions = direct::enqueue(&job, routes[0], bytes, pool, kept)?;
+            let portions = direct::enqueue(&transfer, routes[0], bytes, pool, kept)?;
             // Until all have landed, if it must wait for that.
-            let _job = job.unless_it_waits();
+            let _job = transfer.unless_it_waits();
             ticket = portions.last().map_or(ticket, |(_, last)| last.clone());
             if let Some(each) = &mut each {
                 let mut numbers = list.numbers(true);
@@ -202,9 +202,9 @@ impl Stream {
         } else if let Some(each) = &mut each {
             tell(each, &list.pinned, &mut list.numbers(true));
         }
-        if let Some(job) = pageable {
+        if let Some(transfer) = pageable {
             let mut numbers = list.numbers(false);
-            engine.download(job, routes[1], Task::Copying, &mut |n| {
+            engine.download(transfer, routes[1], Workload::Copying, &mut |n| {
                 if let Some(each) = &mut each {
                     tell(each, &list.pageable[n..=n], &mut numbers);
                 }
@@ -233,8 +233,8 @@ fn tell(each: &mut Each<'_>, entries: &[Entry<'_>], numbers: &mut impl Iterator<
 
 /// The two parts of a batch, if they have anything to copy.
 struct Batch<'e, 'a> {
-    pinned: Option<Job<'e, 'a>>,
-    pageable: Option<Job<'e, 'a>>,
+    pinned: Option<Transfer<'e, 'a>>,
+    pageable: Option<Transfer<'e, 'a>>,
 }
 
 impl<'e, 'a> Batch<'e, 'a> {
@@ -246,13 +246,14 @@ impl<'e, 'a> Batch<'e, 'a> {
     ) -> Result<Self> {
         door.stream.context().check_process(door.operation)?;
         list.check_lengths(door.operation)?;
-        let job = |entries: &'e [Entry<'a>], survey: &mut _, for_the_call| -> Result<_> {
-            let job = Job::prepared(door, direction, entries, survey)?.for_the_call(for_the_call);
-            Ok(Some(job).filter(|job| job.survey.group.entries > 0))
+        let transfer = |entries: &'e [Entry<'a>], survey: &mut _, for_the_call| -> Result<_> {
+            let transfer =
+                Transfer::prepared(door, direction, entries, survey)?.for_the_call(for_the_call);
+            Ok(Some(transfer).filter(|transfer| transfer.survey.group.entries > 0))
         };
         let batch = Batch {
-            pinned: job(&list.pinned, &mut prepared.pinned, list.has_slices)?,
-            pageable: job(&list.pageable, &mut prepared.pageable, false)?,
+            pinned: transfer(&list.pinned, &mut prepared.pinned, list.has_slices)?,
+            pageable: transfer(&list.pageable, &mut prepared.pageable, false)?,
         };
         if batch.pageable.is_some() {
             // Before the page-locked copies: what is refused enqueues nothing.
@@ -261,15 +262,15 @@ impl<'e, 'a> Batch<'e, 'a> {
         Ok(batch)
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Job<'e, 'a>> {
+    fn iter(&self) -> impl Iterator<Item = &Transfer<'e, 'a>> {
         self.pinned.iter().chain(&self.pageable)
     }
 
     /// The routes of the two parts; the caller's, if there is one.
     fn routes(&self, abilities: Abilities, forced: Option<Route>) -> Result<[Route; 2]> {
-        let route = |job: &Option<Job<'_, '_>>, between| {
-            let Some(job) = job else { return Ok(Route::Copies) };
-            let (door, group) = (job.door, job.survey.group);
+        let route = |transfer: &Option<Transfer<'_, '_>>, between| {
+            let Some(transfer) = transfer else { return Ok(Route::Copies) };
+            let (door, group) = (transfer.door, transfer.survey.group);
             match forced {
                 None => Ok(abilities.choose(door.stream, between, group)),
                 Some(route) if abilities.allow(route, door.stream) => Ok(route),

@@ -3,9 +3,9 @@
 use super::items::DeviceCopy;
 use crate::copy::entry::PIECE;
 use crate::copy::issue::{Items, issue};
-use crate::copy::job::{check_apart, check_lengths};
 use crate::copy::peer;
 use crate::copy::route::{Between, Group, Route};
+use crate::copy::transfer::{check_apart, check_lengths};
 use crate::driver::{BatchCopy, Item, Mover};
 use crate::error::Result;
 use crate::memory::hazard::Access;

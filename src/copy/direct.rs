@@ -7,10 +7,10 @@ use std::slice;
 
 use super::entry::{Direction, Entry, PIECE, Side};
 use super::issue::{Items, issue};
-use super::job::Job;
 use super::order::Door;
 use super::route::Route;
 use super::staged::share::share;
+use super::transfer::Transfer;
 use crate::driver::{BatchCopy, Driver, Item};
 use crate::error::Result;
 use crate::memory::PinnedBuf;
@@ -67,10 +67,10 @@ pub(crate) fn copy_one(
     entry: &Entry<'_>,
     lists: &PinnedPool,
 ) -> Result<Ticket> {
-    let job = Job::new(door, direction, slice::from_ref(entry))?.for_the_call(true);
-    let mut portions = enqueue(&job, Route::Copies, usize::MAX, lists, &mut Lists::default())?;
+    let transfer = Transfer::new(door, direction, slice::from_ref(entry))?.for_the_call(true);
+    let mut portions = enqueue(&transfer, Route::Copies, usize::MAX, lists, &mut Lists::default())?;
     let ticket = portions.pop().map_or_else(Ticket::done, |(_, ticket)| ticket);
-    drop(job); // waits
+    drop(transfer); // waits
     ticket.is_done()?;
     Ok(ticket)
 }
@@ -84,14 +84,14 @@ pub(crate) struct Lists(BTreeMap<(usize, usize), PinnedBuf<Item>>);
 /// comes back as the number of the first entry after it, and its ticket. Lists for the kernel that
 /// are not among those `kept` are made in memory of `pool`, and kept.
 pub(crate) fn enqueue(
-    job: &Job<'_, '_>,
+    transfer: &Transfer<'_, '_>,
     route: Route,
     bytes: usize,
     pool: &PinnedPool,
     kept: &mut Lists,
 ) -> Result<Vec<(usize, Ticket)>> {
-    job.begin()?;
-    let entries = job.entries;
+    transfer.begin()?;
+    let entries = transfer.entries;
     let mut portions = Vec::new();
     let mut start = 0;
     while start < entries.len() {
@@ -104,15 +104,15 @@ pub(crate) fn enqueue(
         for part in [start..middle, middle..end] {
             if !part.is_empty() {
                 let list = match route {
-                    Route::Kernel => Some(kept.get(job, part.clone(), pool)?),
+                    Route::Kernel => Some(kept.get(transfer, part.clone(), pool)?),
                     Route::Copies | Route::BatchCall => None,
                 };
-                portions.push((part.end, enqueue_part(job, route, part, list)?));
+                portions.push((part.end, enqueue_part(transfer, route, part, list)?));
             }
         }
         start = end;
     }
-    let last = job.record();
+    let last = transfer.ticket();
     if let Some(portion) = portions.last_mut() {
         portion.1 = last;
     }
@@ -133,53 +133,54 @@ fn end_of_portion(entries: &[Entry<'_>], start: usize, bytes: usize) -> usize {
 }
 
 impl Lists {
-    /// The list for some entries of the job.
+    /// The list for some entries of the transfer.
     fn get(
         &mut self,
-        job: &Job<'_, '_>,
+        transfer: &Transfer<'_, '_>,
         part: Range<usize>,
         pool: &PinnedPool,
     ) -> Result<&PinnedBuf<Item>> {
         Ok(match self.0.entry((part.start, part.end)) {
             Occupied(known) => known.into_mut(),
             Vacant(place) => {
-                let entries = &job.entries[part];
-                place.insert(write_list(job.direction, entries, job.survey.has_pieces, pool)?)
+                let Transfer { direction, entries, .. } = *transfer;
+                let has_pieces = transfer.survey.has_pieces;
+                place.insert(write_list(direction, &entries[part], has_pieces, pool)?)
             }
         })
     }
 }
 
-/// Enqueues the copies of some entries, as a portion of the job.
+/// Enqueues the copies of some entries, as a portion of the transfer.
 fn enqueue_part(
-    job: &Job<'_, '_>,
+    transfer: &Transfer<'_, '_>,
     route: Route,
     part: Range<usize>,
     list: Option<&PinnedBuf<Item>>,
 ) -> Result<Ticket> {
-    let (direction, all) = (job.direction, job.entries);
+    let (direction, all) = (transfer.direction, transfer.entries);
     let entries = &all[part];
-    let bytes = job.survey.group.bytes / all.len() * entries.len(); // about
+    let bytes = transfer.survey.group.bytes / all.len() * entries.len(); // about
     let items = list.map_or(Items::default(), |list| Items {
         at: list.as_ptr().addr() as u64,
         count: list.len(),
         bytes,
     });
     let operands: Vec<_> = list.map(Sealed::reading).into_iter().collect();
-    job.door.moving(bytes).portion(
+    transfer.door.moving(bytes).portion(
         &operands,
         |driver: &dyn Driver, raw| {
             let copies = merged(entries).flat_map(|run| run.copies(direction));
             // SAFETY: the stream is live. Each copy lies in one registration (`Merged::copies`,
             // `pieces`) and in one allocation. Destinations are borrowed exclusively, or were found
-            // apart (`check_disjoint`). The list, complete and aligned, is a block of its own;
-            // the route was allowed (`Abilities::allow`), so that the device can use the host's
-            // addresses. The uses recorded here and by `Job` keep all valid until retired, and keep
-            // the host from touching them.
+            // apart (`check_disjoint`). The list, complete and aligned, is a block of its own; the
+            // route was allowed (`Abilities::allow`), so that the device can use the host's
+            // addresses. The uses recorded here and by `Transfer` keep all valid until retired, and
+            // keep the host from touching them.
             unsafe { issue(driver, raw, direction.mover(), route, copies, items) }
         },
         || format!("copying {} page-locked entries", entries.len()),
-        |fence| job.add(fence),
+        |fence| transfer.add(fence),
     )
 }
 

@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 
-use super::job::{check_lengths, check_no_overlap};
+use super::transfer::{check_lengths, check_no_overlap};
 use crate::driver::MAX_PATTERN;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::sealed::{Sealed, SealedMut};

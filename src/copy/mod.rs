@@ -5,22 +5,23 @@
 //! batch has thousands.
 //!
 //! ```text
-//!              check         wait            route        issue         record
-//!   one entry  job, order -> order --------------------> driver -----> order      direct
-//!   entries    job, survey -> job --------> route -----> issue ------> job        direct
-//!   pageable   job, survey -> job --------> route -----> staged -----> job        staged
-//!                                                          |  through slots of page-locked memory
-//!                                                          `-> issue
+//!              check               wait            route      issue       record
+//!   one entry  transfer, order  -> order ---------------------> driver ---> order     direct
+//!   entries    transfer, survey -> transfer -----> route -----> issue ----> transfer  direct
+//!   pageable   transfer, survey -> transfer -----> route -----> staged ---> transfer  staged
+//!                                                                 |  through slots
+//!                                                                 `-> issue
 //! ```
 //!
-//! A slice that lies in memory of a pool takes the second way, and its job waits for the device.
+//! A slice that lies in memory of a pool takes the second way, and its transfer waits for the
+//! device.
 //!
 //! ```text
-//!   entry   what is copied                   order   waits, enqueues and records
-//!   survey  one pass over all entries        route   which way: a few rules
-//!   job     checks, waits and records        issue   the only place that looks at the route
-//!   direct  page-locked memory               staged  pageable memory and files
-//!   peer    between two devices              foreign, kernels   other work in the same order
+//!   entry     what is copied                 order   waits, enqueues and records
+//!   survey    one pass over all entries      route   which way: a few rules
+//!   transfer  checks, waits and records      issue   the only place that looks at the route
+//!   direct    page-locked memory             staged  pageable memory and files
+//!   peer      between two devices            foreign, kernels   other work in the same order
 //! ```
 //!
 //! This file has the verbs of [`Stream`] for one entry. [`batch`](crate::batch),
@@ -30,23 +31,23 @@ pub(crate) mod direct;
 pub(crate) mod entry;
 mod foreign;
 pub(crate) mod issue;
-pub(crate) mod job;
 mod kernels;
 pub(crate) mod order;
 pub(crate) mod peer;
 pub(crate) mod route;
 pub(crate) mod staged;
 pub(crate) mod survey;
+pub(crate) mod transfer;
 
 use std::slice;
 
 use bytemuck::Pod;
 
 use self::entry::{Direction, Entry};
-use self::job::{Job, check_lengths, check_no_overlap};
 use self::order::Door;
 use self::route::Route;
-use self::staged::team::Task;
+use self::staged::team::Workload;
+use self::transfer::{Transfer, check_lengths, check_no_overlap};
 use crate::error::Result;
 use crate::memory::hazard::Access;
 use crate::memory::{DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut};
@@ -188,8 +189,8 @@ impl Stream {
             return direct::copy_one(door, Direction::Up, &entry, &engine.lists);
         }
         let entry = Entry::from_host(src, device);
-        let job = Job::new(door, Direction::Up, slice::from_ref(&entry))?;
-        engine.upload(job, Route::Copies, Task::Copying)
+        let transfer = Transfer::new(door, Direction::Up, slice::from_ref(&entry))?;
+        engine.upload(transfer, Route::Copies, Workload::Copying)
     }
 
     /// Copies `src` on this stream's device to `dst`, pageable memory, and returns when the data
@@ -235,8 +236,8 @@ impl Stream {
             return direct::copy_one(door, Direction::Down, &entry, &engine.lists).map(drop);
         }
         let entry = Entry::to_host(dst, device);
-        let job = Job::new(door, Direction::Down, slice::from_ref(&entry))?;
-        engine.download(job, Route::Copies, Task::Copying, &mut |_| {})
+        let transfer = Transfer::new(door, Direction::Down, slice::from_ref(&entry))?;
+        engine.download(transfer, Route::Copies, Workload::Copying, &mut |_| {})
     }
 
     /// The door to this stream for a call of that name.

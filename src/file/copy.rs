@@ -5,11 +5,11 @@ use bytemuck::Pod;
 use super::FileReader;
 use crate::copy::direct;
 use crate::copy::entry::{BLOCK, Direction, Entry, Far, Source};
-use crate::copy::job::{Job, check_disjoint};
 use crate::copy::order::Door;
 use crate::copy::route::Route;
 use crate::copy::staged::simd::Stores;
-use crate::copy::staged::team::{self, Helpers, Task};
+use crate::copy::staged::team::{self, Helpers, Workload};
+use crate::copy::transfer::{Transfer, check_disjoint};
 use crate::error::Result;
 use crate::memory::{DeviceBytes, DeviceSliceMut, PinnedBuf, PinnedSliceMut};
 use crate::stream::Stream;
@@ -85,8 +85,8 @@ impl Stream {
         let sources: Vec<_> = ranges.iter().map(|&(start, _)| Far::Source(file, start)).collect();
         let both = sources.iter().zip(&ranges);
         let entries: Vec<_> = both.map(|(source, &(_, dst))| Entry::far(source, dst)).collect();
-        let job = Job::new(door, Direction::Up, &entries)?;
-        engine.upload(job, Route::Copies, Task::Reading)
+        let transfer = Transfer::new(door, Direction::Up, &entries)?;
+        engine.upload(transfer, Route::Copies, Workload::Waiting)
     }
 }
 
@@ -154,7 +154,7 @@ impl FileReader {
                 }
             }
         };
-        let helpers = Helpers::of(0, Task::Reading).at_most(bytes / UNIT);
+        let helpers = Helpers::of(0, Workload::Waiting).at_most(bytes / UNIT);
         team::run(helpers, &work, &mut || work());
         let failed = failure.lock().take();
         failed.map_or(Ok(()), Err)

@@ -16,9 +16,9 @@ use super::parts::Parts;
 use super::progress::Progress;
 use super::shelf::{Set, Shelf};
 use crate::copy::entry::{Direction, Entry};
-use crate::copy::job::Job;
 use crate::copy::route::Between;
-use crate::copy::staged::team::Task;
+use crate::copy::staged::team::Workload;
+use crate::copy::transfer::Transfer;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::memory::PinnedBuf;
 use crate::pool::PinnedPool;
@@ -139,10 +139,10 @@ impl Copier {
         }
         let door = self.stream.door(OPERATION);
         let engine = self.stream.device.engine()?;
-        let job = Job::new(door, Direction::Up, &entries)?;
-        let group = job.survey.group;
+        let transfer = Transfer::new(door, Direction::Up, &entries)?;
+        let group = transfer.survey.group;
         let route = engine.abilities(door)?.choose(door.stream, Between::Slots, group);
-        let ticket = engine.upload(job, route, Task::Ahead);
+        let ticket = engine.upload(transfer, route, Workload::Ahead);
         self.entries = emptied(entries);
         ticket
     }

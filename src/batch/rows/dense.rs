@@ -5,11 +5,11 @@
 use super::indices::Indices;
 use super::tables::{HostTable, Tables};
 use crate::copy::entry::{Direction, Entry, Far, Sink, Source};
-use crate::copy::job::Job;
 use crate::copy::order::Door;
 use crate::copy::route::Route;
 use crate::copy::staged::simd::{self, Stores};
-use crate::copy::staged::team::Task;
+use crate::copy::staged::team::Workload;
+use crate::copy::transfer::Transfer;
 use crate::error::Result;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
@@ -53,12 +53,12 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: &Tables<'_, '_>) -> 
     let entries: Vec<_> = both
         .map(|(far, (_, device))| Entry::far(far, device.part(0, tables.count * row)))
         .collect();
-    let job = Job::new(door, direction, &entries)?;
+    let transfer = Transfer::new(door, direction, &entries)?;
     let engine = stream.device.engine()?;
     match direction {
-        Direction::Up => engine.upload(job, Route::Copies, Task::Gathering),
+        Direction::Up => engine.upload(transfer, Route::Copies, Workload::Waiting),
         Direction::Down => {
-            engine.download(job, Route::Copies, Task::Gathering, &mut |_| {})?;
+            engine.download(transfer, Route::Copies, Workload::Waiting, &mut |_| {})?;
             Ok(Ticket::done())
         }
     }

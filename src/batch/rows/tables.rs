@@ -3,9 +3,9 @@
 use crate::batch::items::{HostSlice, HostSliceMut};
 use crate::context::Context;
 use crate::copy::entry::Direction;
-use crate::copy::job::check_apart;
 use crate::copy::order::Door;
 use crate::copy::route::{Abilities, Between, Group, Route};
+use crate::copy::transfer::check_apart;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::hazard::Access;
 use crate::memory::{DeviceBytes, PinnedBytes};

@@ -19,7 +19,7 @@ use crate::capi::handle::Handle;
 use crate::capi::memory::{check_memory, device_memory};
 use crate::capi::table::{Alone, Inside};
 use crate::capi::{handle, pinlane_device_buffer, refused};
-use crate::copy::job::check_disjoint;
+use crate::copy::transfer::check_disjoint;
 use crate::error::{ErrorKind, Result};
 use crate::memory::{DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedSliceMut};
 use crate::stream::Stream;

@@ -18,15 +18,15 @@ use super::landed::Landed;
 use super::layout::{Cursor, Layout, Part, Sizes};
 use super::portions::stores_to_memory;
 use super::queue::Filled;
-use super::ring::{Slot, Taken};
+use super::ring::{Slot, SlotGuard};
 use super::simd::Stores;
-use super::team::Task;
-use super::work::{self, Work};
+use super::team::Workload;
+use super::units::{self, Portions};
 use crate::copy::entry::{Direction, PIECE, Side};
 use crate::copy::issue::{Items, issue};
-use crate::copy::job::Job;
 use crate::copy::order::Door;
 use crate::copy::route::Route;
+use crate::copy::transfer::Transfer;
 use crate::driver::Item;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::hazard::Access;
@@ -37,11 +37,11 @@ use crate::trace::Kind;
 /// How many slots of a download are enqueued for each that is waited for.
 const AHEAD: usize = 2;
 
-struct Transit<'e, 'a> {
+struct StagedTransfer<'e, 'a> {
     engine: &'e Engine,
-    job: &'e Job<'e, 'a>,
+    transfer: &'e Transfer<'e, 'a>,
     route: Route,
-    task: Task,
+    workload: Workload,
     threads: usize,
     /// How the units are written: to slots, or to the caller's memory.
     stores: Stores,
@@ -60,26 +60,31 @@ struct Progress<'e> {
     done: usize,
     portions: u64,
     /// Slots of a download, oldest in front; each with the ticket of its copy.
-    in_flight: VecDeque<(Taken<'e>, Ticket)>,
+    in_flight: VecDeque<(SlotGuard<'e>, Ticket)>,
 }
 
 impl Engine {
     /// Copies entries of pageable memory or files, and returns when those may be reused. The ticket
     /// is for all of them.
-    pub(crate) fn upload(&self, job: Job<'_, '_>, route: Route, task: Task) -> Result<Ticket> {
-        self.transit(job, route, task, &mut |_| {})
+    pub(crate) fn upload(
+        &self,
+        transfer: Transfer<'_, '_>,
+        route: Route,
+        workload: Workload,
+    ) -> Result<Ticket> {
+        self.staged(transfer, route, workload, &mut |_| {})
     }
 
     /// Copies entries to pageable memory, and returns when they have arrived there. Meanwhile it
     /// calls `each`, on this thread, with the number of every entry that has, in their order.
     pub(crate) fn download(
         &self,
-        job: Job<'_, '_>,
+        transfer: Transfer<'_, '_>,
         route: Route,
-        task: Task,
+        workload: Workload,
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {
-        let entries = job.entries;
+        let entries = transfer.entries;
         let mut told = 0;
         let mut panic = None;
         // A panic of the caller's code waits until slots are given back and uses are recorded.
@@ -89,7 +94,7 @@ impl Engine {
                 panic = telling(|| catch_unwind(AssertUnwindSafe(|| each(told - 1)))).err();
             }
         };
-        let done = self.transit(job, route, task, &mut |landed: &Landed| {
+        let done = self.staged(transfer, route, workload, &mut |landed: &Landed| {
             tell(landed.count(entries));
         });
         if done.is_ok() {
@@ -102,27 +107,27 @@ impl Engine {
     }
 
     /// This thread calls `after_unit` after each of its units.
-    fn transit(
+    fn staged(
         &self,
-        job: Job<'_, '_>,
+        transfer: Transfer<'_, '_>,
         route: Route,
-        task: Task,
+        workload: Workload,
         after_unit: &mut dyn FnMut(&Landed),
     ) -> Result<Ticket> {
-        refuse_inside(job.door.operation)?;
-        let stream = job.door.stream;
-        let before = job.reach()?;
-        let bytes = job.survey.group.bytes;
-        self.make_room(job.door, bytes)?;
-        let helpers = self.helpers(stream, bytes, task);
-        let transit = Transit {
+        refuse_inside(transfer.door.operation)?;
+        let stream = transfer.door.stream;
+        let before = transfer.reach()?;
+        let bytes = transfer.survey.group.bytes;
+        self.make_room(transfer.door, bytes)?;
+        let helpers = self.helpers(stream, bytes, workload);
+        let staged = StagedTransfer {
             engine: self,
-            job: &job,
+            transfer: &transfer,
             route,
-            task,
+            workload,
             threads: helpers.count + 1,
-            stores: match job.direction {
-                Direction::Up => self.options.stores_to_slot(task, bytes),
+            stores: match transfer.direction {
+                Direction::Up => self.options.stores_to_slot(workload, bytes),
                 Direction::Down => stores_to_memory(bytes),
             },
             progress: Mutex::default(),
@@ -130,21 +135,21 @@ impl Engine {
             filled: Filled::default(),
             landed: Landed::default(),
         };
-        let result = work::run(&transit, helpers, &mut || after_unit(&transit.landed));
-        let submitted = transit.submitted.load(Ordering::Relaxed);
+        let result = units::run(&staged, helpers, &mut || after_unit(&staged.landed));
+        let submitted = staged.submitted.load(Ordering::Relaxed);
         // After an error slots of a download may be in flight.
-        drop(transit);
+        drop(staged);
         result?;
-        let ticket = job.record();
-        drop(job);
+        let ticket = transfer.ticket();
+        drop(transfer);
         stream.note_moving(before + submitted);
         Ok(ticket)
     }
 }
 
-impl<'e> Transit<'e, '_> {
+impl<'e> StagedTransfer<'e, '_> {
     /// Lays out the next portion, of at most `piece` bytes of the slot.
-    fn lay_out(&self, progress: &mut Progress<'e>, taken: &Taken<'e>, piece: usize) {
+    fn lay_out(&self, progress: &mut Progress<'e>, taken: &SlotGuard<'e>, piece: usize) {
         taken.slot().host().is_accessed(Access::Write);
         let items = self.route == Route::Kernel;
         let unit = self.engine.options.unit(piece, self.threads);
@@ -153,7 +158,7 @@ impl<'e> Transit<'e, '_> {
         let sizes = Sizes { piece, unit, items };
         // SAFETY: this thread has taken the slot, and has it alone.
         let layout = unsafe { taken.slot().layout_mut() };
-        layout.fill(&mut progress.cursor, self.job.entries, &self.job.survey.sums, sizes);
+        layout.fill(&mut progress.cursor, self.transfer.entries, &self.transfer.survey.sums, sizes);
         layout.number = progress.portions;
         progress.portions += 1;
         progress.done += layout.bytes();
@@ -166,7 +171,7 @@ impl<'e> Transit<'e, '_> {
     /// * The part is the caller's: its unit is, or the caller has the slot alone.
     unsafe fn write_item(&self, slot: &Slot, layout: &Layout, number: usize, part: &Part) {
         let host = slot.address(part.offset);
-        let item = self.job.direction.item(host, part.device, part.bytes);
+        let item = self.transfer.direction.item(host, part.device, part.bytes);
         let place = slot.address(layout.items_at()).cast::<Item>().wrapping_add(number);
         // SAFETY: the place lies in the slot, after the parts (`Sizes::items`), and is aligned;
         // the device is done with the slot (`Ring::take`), and the part is the caller's.
@@ -178,7 +183,7 @@ impl<'e> Transit<'e, '_> {
         self.submitted.fetch_add(1, Ordering::Relaxed);
         // SAFETY: this thread has the slot alone.
         let layout = unsafe { slot.layout() };
-        let direction = self.job.direction;
+        let direction = self.transfer.direction;
         let whole = slot.host().operand(0..slot.host().len(), direction.access(Side::Host));
         // A single run needs no batch.
         let route = match self.route {
@@ -190,7 +195,7 @@ impl<'e> Transit<'e, '_> {
             count: layout.parts(),
             bytes: layout.bytes(),
         };
-        self.job.door.moving(layout.bytes()).portion(
+        self.transfer.door.moving(layout.bytes()).portion(
             &[whole],
             |driver, raw| {
                 let copies = layout.runs().iter().map(|run| {
@@ -201,30 +206,30 @@ impl<'e> Transit<'e, '_> {
                 // views of one exclusive view, or were found apart (`check_disjoint`). The items,
                 // complete and aligned to 8, lie in the slot, whose addresses the device can use
                 // where the kernel's route is allowed (`Abilities::allow`). The slot's use and the
-                // entries' (`Job`) keep all valid until retired; `Ring::take`, and the wait in
+                // entries' (`Transfer`) keep all valid until retired; `Ring::take`, and the wait in
                 // `open`, keep the host from the slot until then.
                 unsafe { issue(driver, raw, direction.mover(), route, copies, items) }
             },
             || format!("copying {} bytes by way of page-locked memory", layout.bytes()),
-            |fence| self.job.add(fence),
+            |fence| self.transfer.add(fence),
         )
     }
 
     /// The next slot of an upload.
-    fn open_up(&self, progress: &mut Progress<'e>) -> Result<Option<Taken<'e>>> {
+    fn open_up(&self, progress: &mut Progress<'e>) -> Result<Option<SlotGuard<'e>>> {
         let Engine { options, ring, pool, .. } = self.engine;
-        let bytes = self.job.survey.group.bytes;
-        let operation = self.job.door.operation;
+        let bytes = self.transfer.survey.group.bytes;
+        let operation = self.transfer.door.operation;
         let left = bytes - progress.done;
         if left == 0 {
             return Ok(None);
         }
-        let piece = options.upload_portion((self.route, self.task), bytes, progress.done, left);
+        let piece = options.upload_portion((self.route, self.workload), bytes, progress.done, left);
         if self.stores == Stores::Cached {
             // So that few slots are used.
             self.filled.oldest().map_or(Ok(()), |oldest| oldest.wait_in(operation))?;
         }
-        let exposure = self.job.door.stream.exposure();
+        let exposure = self.transfer.door.stream.exposure();
         let slot = ring.take(pool, exposure, true, operation)?.expect("a patient taker gets one");
         let taken = ring.guard(slot);
         self.lay_out(progress, &taken, piece);
@@ -232,19 +237,20 @@ impl<'e> Transit<'e, '_> {
     }
 
     /// The next slot of a download; its copy, and those of more slots, have been enqueued.
-    fn open_down(&self, progress: &mut Progress<'e>) -> Result<Option<(Taken<'e>, Ticket)>> {
+    fn open_down(&self, progress: &mut Progress<'e>) -> Result<Option<(SlotGuard<'e>, Ticket)>> {
         let Engine { options, ring, pool, .. } = self.engine;
-        let bytes = self.job.survey.group.bytes;
+        let bytes = self.transfer.survey.group.bytes;
         // Not all at once: the first is to be emptied while the device copies the others.
         for _ in 0..AHEAD {
             let left = bytes - progress.done;
             if left == 0 {
                 break;
             }
-            // Only a job that has no slot waits for one.
+            // Only a transfer that has no slot waits for one.
             let patient = progress.in_flight.is_empty();
-            let exposure = self.job.door.stream.exposure();
-            let Some(slot) = ring.take(pool, exposure, patient, self.job.door.operation)? else {
+            let exposure = self.transfer.door.stream.exposure();
+            let Some(slot) = ring.take(pool, exposure, patient, self.transfer.door.operation)?
+            else {
                 break;
             };
             let taken = ring.guard(slot);
@@ -253,7 +259,7 @@ impl<'e> Transit<'e, '_> {
                 // SAFETY: this thread has taken the slot, and has it alone.
                 let layout = unsafe { slot.layout() };
                 for unit in 0..layout.units() {
-                    for (number, part) in layout.unit(unit, self.job.entries) {
+                    for (number, part) in layout.unit(unit, self.transfer.entries) {
                         // SAFETY: this thread has the slot alone.
                         unsafe { self.write_item(slot, layout, number, &part) };
                     }
@@ -266,23 +272,23 @@ impl<'e> Transit<'e, '_> {
     }
 }
 
-impl<'e> Work<'e> for Transit<'e, '_> {
+impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
     fn open(&self) -> Result<Option<&'e Slot>> {
         // One thread opens at a time, so that nobody waits for this lock; it is there for the type.
         let mut progress = self.progress.lock();
-        let taken = match self.job.direction {
+        let taken = match self.transfer.direction {
             Direction::Up => self.open_up(&mut progress)?,
             Direction::Down => match self.open_down(&mut progress)? {
                 Some((taken, ticket)) => {
                     drop(progress);
-                    ticket.wait_in(self.job.door.operation)?;
+                    ticket.wait_in(self.transfer.door.operation)?;
                     taken.slot().host().is_accessed(Access::Read);
                     Some(taken)
                 }
                 None => None,
             },
         };
-        Ok(taken.map(Taken::hand_over))
+        Ok(taken.map(SlotGuard::hand_over))
     }
 
     fn slot(&self, index: usize) -> &'e Slot {
@@ -292,14 +298,14 @@ impl<'e> Work<'e> for Transit<'e, '_> {
     fn unit(&self, slot: &'e Slot, unit: usize) -> Result<()> {
         // SAFETY: this thread is a worker of the slot.
         let layout = unsafe { slot.layout() };
-        let Door { stream, operation, .. } = self.job.door;
+        let Door { stream, operation, .. } = self.transfer.door;
         let _shown = stream.context().recording.begin_with(Kind::Stage, operation, || {
-            layout.unit(unit, self.job.entries).map(|(_, part)| part.bytes).sum()
+            layout.unit(unit, self.transfer.entries).map(|(_, part)| part.bytes).sum()
         });
-        for (number, part) in layout.unit(unit, self.job.entries) {
-            let entry = &self.job.entries[part.entry];
+        for (number, part) in layout.unit(unit, self.transfer.entries) {
+            let entry = &self.transfer.entries[part.entry];
             let at = slot.address(part.offset);
-            match self.job.direction {
+            match self.transfer.direction {
                 Direction::Up => {
                     // SAFETY: an entry of an upload, of pageable memory or a source, and the part
                     // lies in it; the part's bytes of the slot are initialised, as all of the
@@ -321,7 +327,7 @@ impl<'e> Work<'e> for Transit<'e, '_> {
     }
 
     fn finish(&self, slot: &'e Slot) -> Result<()> {
-        if self.job.direction == Direction::Down {
+        if self.transfer.direction == Direction::Down {
             // SAFETY: all units are done, so that this thread has the slot alone.
             let layout = unsafe { slot.layout() };
             self.landed.note(layout.number, layout.end());
@@ -332,13 +338,13 @@ impl<'e> Work<'e> for Transit<'e, '_> {
             self.abandon(slot);
             return Ok(());
         }
-        while let Some((turn, slot)) = self.filled.turn(&self.engine.ring) {
+        while let Some((guard, slot)) = self.filled.begin(&self.engine.ring) {
             // All units of the slot are done, and it is no longer in the queue: this thread has it
             // alone.
             let taken = self.engine.ring.guard(slot);
             let ticket = self.submit(slot)?;
             drop(taken);
-            turn.pass_on(ticket);
+            guard.submitted(ticket);
         }
         Ok(())
     }
@@ -352,7 +358,7 @@ thread_local! {
     static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls the caller's code while this thread's job has slots.
+/// Calls the caller's code while this thread's transfer has slots.
 fn telling<R>(tell: impl FnOnce() -> R) -> R {
     TELLING.set(true);
     let told = tell();
@@ -360,7 +366,7 @@ fn telling<R>(tell: impl FnOnce() -> R) -> R {
     told
 }
 
-/// Refuses a copy that might wait for slots of the job that the thread is in.
+/// Refuses a copy that might wait for slots of the transfer that the thread is in.
 pub(crate) fn refuse_inside(operation: &'static str) -> Result<()> {
     if !TELLING.get() {
         return Ok(());

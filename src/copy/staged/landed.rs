@@ -9,10 +9,10 @@ use crate::sync::Mutex;
 /// Entries arrive in their order: an entry has arrived when its portion and all earlier portions
 /// have.
 #[derive(Default)]
-pub(super) struct Landed(Mutex<Portions>);
+pub(super) struct Landed(Mutex<Ends>);
 
 #[derive(Default)]
-struct Portions {
+struct Ends {
     /// The ends of portions that have arrived, by number from `first` on.
     ends: VecDeque<Option<Cursor>>,
     first: u64,

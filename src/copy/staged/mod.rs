@@ -15,11 +15,14 @@
 //! after the last byte was copied ([`portions`]).
 //!
 //! ```text
-//!   copy     one copy through slots           ring     the slots, and who may have them
-//!   work     how threads share it             layout   what lies where in a slot
+//!   copy     one transfer through slots       ring     the slots, and who may have them
+//!   units    how threads share it             layout   what lies where in a slot
 //!   queue    filled slots, to be submitted    landed   which entries have arrived
 //!   portions how long, with which stores      team     the threads      simd   how they copy
 //! ```
+//!
+//! A *transfer* is a whole copy. It is made in *portions*: each fills one slot, and is copied by
+//! the device in one piece. The threads of the *team* share a portion, a unit at a time.
 //!
 //! # Invariants
 //!
@@ -68,7 +71,7 @@ mod ring;
 pub(crate) mod share;
 pub(crate) mod simd;
 pub(crate) mod team;
-mod work;
+mod units;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -76,7 +79,7 @@ use std::time::Duration;
 pub(crate) use self::copy::refuse_inside;
 pub use self::options::Staging;
 use self::ring::Ring;
-use self::team::{Helpers, Task};
+use self::team::{Helpers, Workload};
 use super::order::Door;
 use super::route::Abilities;
 use crate::context::Context;
@@ -132,7 +135,7 @@ impl Engine {
 
     /// Page-locks the ring, and starts the threads that help with a copy.
     pub(crate) fn warm_up(&self, device: Ordinal) {
-        team::start(Helpers::of(device, Task::Copying));
+        team::start(Helpers::of(device, Workload::Copying));
         fill(&self.ring, &self.pool, self.options.ring_bytes);
     }
 
@@ -188,10 +191,10 @@ impl Engine {
 
     /// The threads of the team that are to help with a copy. A thread that helps also enqueues,
     /// which no other thread can do on a thread's default stream.
-    fn helpers(&self, stream: &Timeline, bytes: usize, task: Task) -> Helpers {
+    fn helpers(&self, stream: &Timeline, bytes: usize, workload: Workload) -> Helpers {
         if stream.is_of_one_thread() {
             return Helpers::none();
         }
-        Helpers::of(stream.context().ordinal(), task).at_most(bytes / (32 << 10))
+        Helpers::of(stream.context().ordinal(), workload).at_most(bytes / (32 << 10))
     }
 }

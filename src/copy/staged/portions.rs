@@ -12,7 +12,7 @@
 
 use super::options::Staging;
 use super::simd::Stores;
-use super::team::Task;
+use super::team::Workload;
 use crate::copy::route::Route;
 
 /// How many portions of a copy that is written through the caches may be in flight when another
@@ -29,13 +29,13 @@ impl Staging {
     /// The portion of an upload of `bytes` that comes after `done` bytes, with `left` to go.
     pub(super) fn upload_portion(
         &self,
-        (route, task): (Route, Task),
+        (route, workload): (Route, Workload),
         bytes: usize,
         done: usize,
         left: usize,
     ) -> usize {
         let Staging { slot_bytes, first_bytes, .. } = *self;
-        if task == Task::Ahead {
+        if workload == Workload::Ahead {
             return slot_bytes;
         }
         // Doubling: as much as all before. Halving: what is left when the last byte has been copied
@@ -68,8 +68,8 @@ impl Staging {
     }
 
     /// How an upload of `bytes` is written to its slots.
-    pub(super) fn stores_to_slot(&self, task: Task, bytes: usize) -> Stores {
-        let is_long = bytes > self.streaming_bytes || task == Task::Ahead;
+    pub(super) fn stores_to_slot(&self, workload: Workload, bytes: usize) -> Stores {
+        let is_long = bytes > self.streaming_bytes || workload == Workload::Ahead;
         if is_long { Stores::Cached } else { Stores::Streaming }
     }
 }

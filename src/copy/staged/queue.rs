@@ -9,10 +9,10 @@ use crate::ticket::Ticket;
 
 /// The queue of one upload.
 #[derive(Default)]
-pub(super) struct Filled<'e>(Mutex<State<'e>>);
+pub(super) struct Filled<'e>(Mutex<Queue<'e>>);
 
 #[derive(Default)]
-struct State<'e> {
+struct Queue<'e> {
     slots: VecDeque<&'e Slot>,
     /// A thread is submitting, and looks here again when it has. Two at once would wait for each
     /// other in the runtime, asleep.
@@ -35,14 +35,14 @@ impl<'e> Filled<'e> {
 
     /// The right to submit the oldest slot; `None` if there is none, or if another thread is
     /// submitting.
-    pub(super) fn turn<'q>(&'q self, ring: &'q Ring) -> Option<(Turn<'q, 'e>, &'e Slot)> {
+    pub(super) fn begin<'q>(&'q self, ring: &'q Ring) -> Option<(SubmitGuard<'q, 'e>, &'e Slot)> {
         let mut state = self.0.lock();
         if state.submitting {
             return None;
         }
         let slot = state.slots.pop_front()?;
         state.submitting = true;
-        Some((Turn { filled: self, ring }, slot))
+        Some((SubmitGuard { filled: self, ring }, slot))
     }
 
     /// The oldest of the last portions, if there are as many as may be in flight.
@@ -56,14 +56,14 @@ impl<'e> Filled<'e> {
 
 /// The right to submit. Dropped, by an error or a panic, it gives back all that is filled: the
 /// thread that opens the next slot may be waiting for one.
-pub(super) struct Turn<'q, 'e> {
+pub(super) struct SubmitGuard<'q, 'e> {
     filled: &'q Filled<'e>,
     ring: &'q Ring,
 }
 
-impl Turn<'_, '_> {
+impl SubmitGuard<'_, '_> {
     /// The slot has been submitted; the next one may be.
-    pub(super) fn pass_on(self, ticket: Ticket) {
+    pub(super) fn submitted(self, ticket: Ticket) {
         let mut state = self.filled.0.lock();
         match state.submitted.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(ticket),
@@ -79,7 +79,7 @@ impl Turn<'_, '_> {
     }
 }
 
-impl Drop for Turn<'_, '_> {
+impl Drop for SubmitGuard<'_, '_> {
     fn drop(&mut self) {
         let slots = {
             let mut state = self.filled.0.lock();

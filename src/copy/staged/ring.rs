@@ -91,12 +91,12 @@ impl Slot {
 }
 
 /// A slot that one thread has alone. Dropping it, by a panic too, gives it back.
-pub(super) struct Taken<'r> {
+pub(super) struct SlotGuard<'r> {
     ring: &'r Ring,
     slot: &'r Slot,
 }
 
-impl<'r> Taken<'r> {
+impl<'r> SlotGuard<'r> {
     pub(super) fn slot(&self) -> &'r Slot {
         self.slot
     }
@@ -109,7 +109,7 @@ impl<'r> Taken<'r> {
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for SlotGuard<'_> {
     fn drop(&mut self) {
         self.ring.give_back(self.slot);
     }
@@ -118,13 +118,13 @@ impl Drop for Taken<'_> {
 pub(super) struct Ring {
     slots: Box<[Slot]>,
     slot_bytes: usize,
-    state: Mutex<State>,
+    state: Mutex<SlotLists>,
     freed: Condvar,
     /// A thread is giving memory to all slots. Whoever has one meanwhile does not wait for another.
     is_filling: AtomicBool,
 }
 
-struct State {
+struct SlotLists {
     /// By their holders. The one given back first is in front.
     free: [VecDeque<usize>; 3],
     /// Those that have no memory yet.
@@ -132,7 +132,7 @@ struct State {
     shares: Shares,
 }
 
-impl State {
+impl SlotLists {
     /// The oldest free slot of this holder, if it may pass to a stream of exposure `to`. If that is
     /// more exposed than the holder, it then holds the slot; otherwise only when the slot turns out
     /// to be idle.
@@ -167,7 +167,7 @@ impl Ring {
             layout: UnsafeCell::default(),
             units_left: AtomicUsize::new(0),
         };
-        let state = State {
+        let state = SlotLists {
             free: [(); 3].map(|()| VecDeque::with_capacity(limit)),
             unmade: (0..limit).rev().collect(),
             shares: Shares::new(limit),
@@ -323,8 +323,8 @@ impl Ring {
     }
 
     /// Takes charge of a slot that the caller has alone.
-    pub(super) fn guard<'r>(&'r self, slot: &'r Slot) -> Taken<'r> {
-        Taken { ring: self, slot }
+    pub(super) fn guard<'r>(&'r self, slot: &'r Slot) -> SlotGuard<'r> {
+        SlotGuard { ring: self, slot }
     }
 
     /// Gives a slot back, with or without a copy in flight.
@@ -335,7 +335,7 @@ impl Ring {
         });
     }
 
-    fn put_back(&self, put: impl FnOnce(&mut State)) {
+    fn put_back(&self, put: impl FnOnce(&mut SlotLists)) {
         put(&mut self.state.lock());
         // Not everybody who waits may have it.
         self.freed.notify_all();

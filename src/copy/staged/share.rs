@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::team::{self, Helpers, Task};
+use super::team::{self, Helpers, Workload};
 use crate::driver::Ordinal;
 
 /// How many numbers one thread takes at a time.
@@ -32,7 +32,7 @@ pub(crate) fn share<S: Default>(
     };
     let helpers = match count {
         _ if count < several => Helpers::none(),
-        _ => Helpers::of(device, Task::Copying).at_most(count / DEAL),
+        _ => Helpers::of(device, Workload::Copying).at_most(count / DEAL),
     };
     team::run(helpers, &take_part, &mut || take_part());
 }

@@ -51,9 +51,8 @@ use crate::sync::{Condvar, Mutex};
 /// The most threads that are of use for copying memory, the caller's included: eight saturate a
 /// PCIe 5 link.
 const COPYING: usize = 8;
-/// The same for reading files, where a thread spends most of its time in the operating system, and
-/// for rows that lie anywhere.
-const READING: usize = 16;
+/// The same where a thread spends most of its time [waiting](Workload::Waiting).
+const WAITING: usize = 16;
 /// The most threads of a team, by default.
 const THREADS: usize = 63;
 /// The most groups.
@@ -191,12 +190,12 @@ pub(crate) struct Helpers {
 }
 
 impl Helpers {
-    /// As many as are of use for a task of this device.
-    pub(crate) fn of(device: Ordinal, task: Task) -> Self {
+    /// As many as are of use for this workload, of this device's group first.
+    pub(crate) fn of(device: Ordinal, workload: Workload) -> Self {
         let CopyTeam { threads, copying, .. } = current().options;
-        let count = match task {
-            Task::Reading | Task::Gathering => READING - 1,
-            Task::Copying | Task::Ahead => copying,
+        let count = match workload {
+            Workload::Waiting => WAITING - 1,
+            Workload::Copying | Workload::Ahead => copying,
         };
         Helpers { device, count: count.min(threads) }
     }
@@ -210,16 +209,15 @@ impl Helpers {
     }
 }
 
-/// What a job is about.
+/// What the threads of a transfer spend their time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Task {
+pub(crate) enum Workload {
+    /// Copying memory.
     Copying,
     /// Copying what nobody waits for yet.
     Ahead,
-    Reading,
-    /// Copying rows that lie anywhere in a table: a thread spends most of its time waiting for
-    /// memory.
-    Gathering,
+    /// Waiting: for the system that reads a file, or for memory of rows that lie anywhere.
+    Waiting,
 }
 
 /// The team; none before the first use. Teams are few and never freed: a thread may be about to
@@ -271,7 +269,7 @@ struct Team {
     former: OnceLock<&'static Team>,
     groups: Vec<Group>,
     /// The open jobs, the oldest first.
-    jobs: Mutex<Vec<CallPtr>>,
+    jobs: Mutex<Vec<JobPtr>>,
 }
 
 /// Threads that are woken together.
@@ -287,16 +285,17 @@ struct Group {
     work: Condvar,
 }
 
-/// A job on the list. It is there until its caller takes it off, and alive for as long.
+/// A job on the list: what one caller shares with helpers. It is there until its caller takes it
+/// off, and alive for as long.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct CallPtr(*const Call);
+struct JobPtr(*const Job);
 
-// SAFETY: a `Call` is `Sync`: atomics, and work that may be called from any thread.
-unsafe impl Send for CallPtr {}
+// SAFETY: a `Job` is `Sync`: atomics, and work that may be called from any thread.
+unsafe impl Send for JobPtr {}
 
-struct Call {
-    /// With the lifetime taken away; the job is on the list, or has somebody inside, only within
-    /// `run`.
+struct Job {
+    /// What each helper calls. With the lifetime taken away; the job is on the list, or has
+    /// somebody inside, only within `run`.
     work: *const (dyn Fn() + Sync),
     /// The group of its device.
     home: usize,
@@ -361,7 +360,7 @@ impl Team {
     }
 
     fn run(&'static self, helpers: Helpers, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
-        let job = self.call(helpers, work);
+        let job = self.job(helpers, work);
         self.open(&job, helpers.count);
         let ours = catch_unwind(AssertUnwindSafe(ours));
         self.close(&job);
@@ -377,8 +376,8 @@ impl Team {
     }
 
     /// A job, to be opened and closed.
-    fn call(&self, helpers: Helpers, work: &(dyn Fn() + Sync)) -> Call {
-        Call {
+    fn job(&self, helpers: Helpers, work: &(dyn Fn() + Sync)) -> Job {
+        Job {
             // SAFETY: only the lifetime changes; nobody calls it but within `run`: between `open`
             // and `close`.
             work: unsafe {
@@ -394,13 +393,13 @@ impl Team {
         }
     }
 
-    fn open(&'static self, job: &Call, helpers: usize) {
+    fn open(&'static self, job: &Job, helpers: usize) {
         let mut jobs = self.jobs.lock();
         let mut left = helpers;
         for number in (0..self.groups.len()).map(|n| (job.home + n) % self.groups.len()) {
             left -= self.give(job, number, left);
         }
-        jobs.push(CallPtr(job));
+        jobs.push(JobPtr(job));
         self.let_the_others_help(&jobs);
         let wanted: [bool; GROUPS] = std::array::from_fn(|number| {
             self.groups.get(number).is_some_and(|group| group.seats.load(Ordering::Relaxed) > 0)
@@ -415,7 +414,7 @@ impl Team {
     }
 
     /// Gives a job up to `count` seats for threads of a group, under the lock, and says how many.
-    fn give(&self, job: &Call, number: usize, count: usize) -> usize {
+    fn give(&self, job: &Job, number: usize, count: usize) -> usize {
         let group = &self.groups[number];
         let count = count.min(group.threads.len());
         job.seats[number].fetch_add(count, Ordering::Relaxed);
@@ -425,7 +424,7 @@ impl Team {
 
     /// While jobs of several devices are open, the groups that are no device's help: each those of
     /// one device.
-    fn let_the_others_help(&self, jobs: &[CallPtr]) {
+    fn let_the_others_help(&self, jobs: &[JobPtr]) {
         // SAFETY: on the list, so alive.
         let jobs = || jobs.iter().map(|open| unsafe { &*open.0 });
         let is_home = |number: &usize| jobs().any(|job| job.home == *number);
@@ -445,10 +444,10 @@ impl Team {
         }
     }
 
-    fn close(&self, job: &Call) {
+    fn close(&self, job: &Job) {
         {
             let mut jobs = self.jobs.lock();
-            jobs.retain(|open| *open != CallPtr(job));
+            jobs.retain(|open| *open != JobPtr(job));
             for (group, seats) in self.groups.iter().zip(&job.seats) {
                 let seats = seats.swap(0, Ordering::Relaxed);
                 group.seats.fetch_sub(seats, Ordering::Relaxed);
@@ -468,7 +467,7 @@ impl Team {
 
     /// A seat for a thread of that group in an open job, if there is one. The oldest job comes
     /// first.
-    fn take_seat(&self, jobs: &[CallPtr], group: &Group) -> Option<CallPtr> {
+    fn take_seat(&self, jobs: &[JobPtr], group: &Group) -> Option<JobPtr> {
         let number = self.groups.iter().position(|other| ptr::eq(other, group))?;
         let open = jobs.iter().find(|open| {
             // SAFETY: on the list, so alive.
@@ -489,7 +488,7 @@ impl Team {
                 self.sleep(group);
             }
             let seat = self.take_seat(&self.jobs.lock(), group);
-            if let Some(CallPtr(job)) = seat {
+            if let Some(JobPtr(job)) = seat {
                 // SAFETY: a seat was taken, so the caller waits until `inside` is counted down.
                 let job = unsafe { &*job };
                 // SAFETY: as above, and the work is alive as long as the job.

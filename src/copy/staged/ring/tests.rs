@@ -173,8 +173,8 @@ fn after_a_submission_that_failed_no_slot_is_queued() {
     let [first, second, third] = [(); 3].map(|()| take());
     let filled = Filled::default();
     assert!(filled.push(first) && filled.push(second));
-    let (turn, submitted) = filled.turn(ring).expect("nobody submits");
-    drop(turn);
+    let (guard, submitted) = filled.begin(ring).expect("nobody submits");
+    drop(guard);
     assert!(!filled.push(third));
     [submitted, third].into_iter().for_each(|slot| ring.give_back(slot));
     assert_eq!(ring.at_home(), SLOTS);

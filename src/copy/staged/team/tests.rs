@@ -149,12 +149,12 @@ fn seats(team: &Team, seats: &[AtomicUsize]) -> Vec<usize> {
 
 /// The seats that each of these jobs has while all are open.
 fn seats_of(team: &'static Team, jobs: &[Helpers]) -> Vec<Vec<usize>> {
-    let calls: Vec<Call> = jobs.iter().map(|&helpers| team.call(helpers, &|| {})).collect();
-    for (call, helpers) in calls.iter().zip(jobs) {
-        team.open(call, helpers.count);
+    let open: Vec<Job> = jobs.iter().map(|&helpers| team.job(helpers, &|| {})).collect();
+    for (job, helpers) in open.iter().zip(jobs) {
+        team.open(job, helpers.count);
     }
-    let found = calls.iter().map(|call| seats(team, &call.seats)).collect();
-    calls.iter().for_each(|call| team.close(call));
+    let found = open.iter().map(|job| seats(team, &job.seats)).collect();
+    open.iter().for_each(|job| team.close(job));
     assert!(team.groups.iter().all(|group| group.seats.load(Ordering::Relaxed) == 0));
     assert!(team.jobs.lock().is_empty());
     found

@@ -1,4 +1,4 @@
-//! Jobs that do nothing but count, and fail or panic where they are told to.
+//! Transfers that do nothing but count, and fail or panic where they are told to.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::copy::staged::layout::{Cursor, Entries, Place, Sizes};
 use crate::copy::staged::ring::Ring;
-use crate::copy::staged::team::{CopyTeam, Task};
+use crate::copy::staged::team::{CopyTeam, Workload};
 use crate::copy::survey::Sums;
 use crate::device::Device;
 use crate::error::ErrorKind;
@@ -33,9 +33,9 @@ enum Trouble {
 }
 
 /// A list of one entry, of which a unit is 1 KiB.
-struct Units;
+struct OneEntry;
 
-impl Entries for Units {
+impl Entries for OneEntry {
     fn count(&self) -> usize {
         1
     }
@@ -93,7 +93,7 @@ impl<'r> Counting<'r> {
     }
 }
 
-impl<'r> Work<'r> for Counting<'r> {
+impl<'r> Portions<'r> for Counting<'r> {
     fn open(&self) -> Result<Option<&'r Slot>> {
         assert!(!self.opening.swap(true, Ordering::AcqRel), "one at a time");
         let round = self.opened.load(Ordering::Relaxed);
@@ -110,7 +110,7 @@ impl<'r> Work<'r> for Counting<'r> {
             let layout = unsafe { slot.layout_mut() };
             let mut cursor = Cursor::default();
             let sizes = Sizes { piece: 1 << 20, unit: 1024, items: false };
-            layout.fill(&mut cursor, &Units, &Sums::default(), sizes);
+            layout.fill(&mut cursor, &OneEntry, &Sums::default(), sizes);
             layout.number = round as u64;
             self.opened.store(round + 1, Ordering::Relaxed);
             Ok(Some(slot))
@@ -159,28 +159,28 @@ fn with_ring(test: impl FnOnce(&Ring, &PinnedPool)) {
 fn every_unit_is_done_once_and_every_slot_finished() {
     with_ring(|ring, pool| {
         for count in [0, 1, 3, 9].into_iter().cycle().take(200) {
-            let work = Counting::new(ring, pool, None);
+            let portions = Counting::new(ring, pool, None);
             let mut calls = 0;
-            run(&work, helpers(count), &mut || calls += 1).expect("no trouble");
-            assert!(work.done.iter().all(|unit| unit.load(Ordering::Relaxed) == 1));
-            assert_eq!(work.finished.load(Ordering::Relaxed), ROUNDS);
-            assert_eq!(work.held.load(Ordering::Relaxed), 0);
+            run(&portions, helpers(count), &mut || calls += 1).expect("no trouble");
+            assert!(portions.done.iter().all(|unit| unit.load(Ordering::Relaxed) == 1));
+            assert_eq!(portions.finished.load(Ordering::Relaxed), ROUNDS);
+            assert_eq!(portions.held.load(Ordering::Relaxed), 0);
             assert!(calls <= ROUNDS * UNITS);
         }
     });
 }
 
 #[test]
-fn an_error_ends_the_job_and_gives_up_its_slots() {
+fn an_error_ends_the_transfer_and_gives_up_its_slots() {
     with_ring(|ring, pool| {
         for step in [Step::Open, Step::Unit, Step::Finish] {
             for when in [0, 1, 2, 7, 30] {
                 for count in [0, 1, 3].into_iter().cycle().take(30) {
-                    let work = Counting::new(ring, pool, Some((step, when, Trouble::Error)));
-                    let error = run(&work, helpers(count), &mut || ()).expect_err("as told");
+                    let portions = Counting::new(ring, pool, Some((step, when, Trouble::Error)));
+                    let error = run(&portions, helpers(count), &mut || ()).expect_err("as told");
                     assert_eq!(error.kind(), ErrorKind::Busy);
-                    assert_eq!(work.held.load(Ordering::Relaxed), 0, "{step:?} {when}");
-                    assert!(work.done.iter().all(|unit| unit.load(Ordering::Relaxed) <= 1));
+                    assert_eq!(portions.held.load(Ordering::Relaxed), 0, "{step:?} {when}");
+                    assert!(portions.done.iter().all(|unit| unit.load(Ordering::Relaxed) <= 1));
                 }
             }
         }
@@ -213,7 +213,7 @@ impl Resting<'_> {
     }
 }
 
-impl<'r> Work<'r> for Resting<'r> {
+impl<'r> Portions<'r> for Resting<'r> {
     fn open(&self) -> Result<Option<&'r Slot>> {
         self.counting.open()
     }
@@ -246,7 +246,7 @@ impl<'r> Work<'r> for Resting<'r> {
 }
 
 fn helpers(count: usize) -> Helpers {
-    Helpers::of(0, Task::Copying).at_most(count)
+    Helpers::of(0, Workload::Copying).at_most(count)
 }
 
 #[test]
@@ -254,18 +254,18 @@ fn a_slot_that_nobody_works_on_is_given_up() {
     loop {
         let mut helped = false;
         with_ring(|ring, pool| {
-            let work = Resting {
+            let portions = Resting {
                 counting: Counting::new(ring, pool, None),
                 caller: std::thread::current().id(),
                 helped: OnceLock::new(),
                 rests: AtomicBool::new(false),
                 abandoned: AtomicUsize::new(0),
             };
-            let result = run(&work, helpers(1), &mut || work.after_unit());
-            helped = work.helped.into_inner().expect("units were done");
+            let result = run(&portions, helpers(1), &mut || portions.after_unit());
+            helped = portions.helped.into_inner().expect("units were done");
             assert_eq!(result.is_err(), helped);
-            assert_eq!(work.counting.held.into_inner(), 0);
-            assert_eq!(work.abandoned.into_inner(), if helped { 2 } else { 0 });
+            assert_eq!(portions.counting.held.into_inner(), 0);
+            assert_eq!(portions.abandoned.into_inner(), if helped { 2 } else { 0 });
         });
         if helped {
             return;
@@ -275,19 +275,20 @@ fn a_slot_that_nobody_works_on_is_given_up() {
 
 /// A panic, of this thread or a helper, goes on here; nobody hangs meanwhile.
 #[test]
-fn a_panic_ends_the_job_and_goes_on() {
+fn a_panic_ends_the_transfer_and_goes_on() {
     with_ring(|ring, pool| {
         for step in [Step::Open, Step::Unit, Step::Finish] {
             for when in [0, 1, 7, 30] {
                 for count in [0, 1, 3] {
-                    let work = Counting::new(ring, pool, Some((step, when, Trouble::Panic)));
-                    let ran =
-                        catch_unwind(AssertUnwindSafe(|| run(&work, helpers(count), &mut || ())));
+                    let portions = Counting::new(ring, pool, Some((step, when, Trouble::Panic)));
+                    let ran = catch_unwind(AssertUnwindSafe(|| {
+                        run(&portions, helpers(count), &mut || ())
+                    }));
                     let panic = ran.expect_err("as told");
                     let text = panic.downcast_ref::<String>().expect("an assertion");
                     assert!(text.contains("expected"), "{text}");
                     // What panicked while it had a slot of its own keeps it.
-                    let kept = work.held.load(Ordering::Relaxed);
+                    let kept = portions.held.load(Ordering::Relaxed);
                     assert_eq!(kept, usize::from(step == Step::Finish), "{step:?} {when}");
                     if kept > 0 {
                         return;

@@ -10,14 +10,15 @@
 //! # Invariants
 //!
 //! * At most one thread opens at a time; the others wait for it, which waits for nobody but the
-//!   device and other jobs.
+//!   device and other transfers.
 //! * Each unit is given to one thread. Whoever ends the last unit of a slot finishes it, alone.
 //! * After the first error, or panic, no unit is given out; those given out are ended, and their
 //!   slots given up. A panic goes on when all have left: a thread that went away in the middle
 //!   would be waited for.
 //! * A thread's stores are fenced before its unit counts as done, also after an error.
 //! * Nobody takes a lock for a unit: eight threads that queue for one would copy nothing meanwhile.
-//! * When [`run`] returns, no thread is in the job, and every slot has been finished or given up.
+//! * When [`run`] returns, no thread is in the transfer, and every slot has been finished or given
+//!   up.
 
 use std::any::Any;
 use std::hint::spin_loop;
@@ -30,8 +31,8 @@ use super::{simd, team};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 
-/// One direction of a copy through slots.
-pub(super) trait Work<'r>: Sync {
+/// A transfer as the portions that it is made in: one for each time that a slot is filled.
+pub(super) trait Portions<'r>: Sync {
     /// The next slot, laid out and ready for its units; `None` when there are no more. Called by
     /// one thread at a time, which has the slot alone.
     fn open(&self) -> Result<Option<&'r Slot>>;
@@ -79,8 +80,9 @@ impl Word {
     }
 }
 
-struct Crew<'w, W> {
-    work: &'w W,
+/// The units of a transfer, as they are given out.
+struct Units<'p, P> {
+    portions: &'p P,
     word: AtomicU64,
     failed: AtomicBool,
     /// The first one.
@@ -99,21 +101,21 @@ fn guarded<R>(step: impl FnOnce() -> Result<R>) -> std::result::Result<R, Failur
     }
 }
 
-/// Does all of `work`, on this thread and on up to `helpers` others. This thread calls `after_unit`
+/// Makes all portions, on this thread and on up to `helpers` others. This thread calls `after_unit`
 /// after each unit.
 pub(super) fn run<'r>(
-    work: &impl Work<'r>,
+    portions: &impl Portions<'r>,
     helpers: Helpers,
     after_unit: &mut dyn FnMut(),
 ) -> Result<()> {
-    let job = Crew {
-        work,
+    let units = Units {
+        portions,
         word: AtomicU64::new(Word::IDLE.0),
         failed: AtomicBool::new(false),
         failure: Mutex::new(None),
     };
-    team::run(helpers, &|| job.take_part(&mut || {}), &mut || job.take_part(after_unit));
-    let failure = job.failure.lock().take();
+    team::run(helpers, &|| units.take_part(&mut || {}), &mut || units.take_part(after_unit));
+    let failure = units.failure.lock().take();
     match failure {
         None => Ok(()),
         Some(Failure::Error(error)) => Err(error),
@@ -121,7 +123,7 @@ pub(super) fn run<'r>(
     }
 }
 
-impl<'r, W: Work<'r>> Crew<'_, W> {
+impl<'r, P: Portions<'r>> Units<'_, P> {
     fn exchange(&self, old: Word, new: Word) -> bool {
         self.word.compare_exchange_weak(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
@@ -149,14 +151,14 @@ impl<'r, W: Work<'r>> Crew<'_, W> {
                     self.open();
                 }
             } else if self.exchange(word, word.one_less()) {
-                self.unit(self.work.slot(word.slot()), word.left());
+                self.unit(self.portions.slot(word.slot()), word.left());
                 after_unit();
             }
         }
     }
 
     fn open(&self) {
-        match guarded(|| self.work.open()) {
+        match guarded(|| self.portions.open()) {
             Ok(Some(slot)) => {
                 // SAFETY: just opened, so that this thread has it alone.
                 let units = unsafe { slot.layout() }.units();
@@ -170,7 +172,7 @@ impl<'r, W: Work<'r>> Crew<'_, W> {
                 );
                 if published.is_err() {
                     // Another thread has failed meanwhile.
-                    self.work.abandon(slot);
+                    self.portions.abandon(slot);
                 }
             }
             Ok(None) => self.word.store(Word::ENDED.0, Ordering::Release),
@@ -182,7 +184,7 @@ impl<'r, W: Work<'r>> Crew<'_, W> {
     fn unit(&self, slot: &'r Slot, left: usize) {
         // SAFETY: a unit was given out, so that this thread is a worker of the slot.
         let units = unsafe { slot.layout() }.units();
-        if let Err(failure) = guarded(|| self.work.unit(slot, units - left)) {
+        if let Err(failure) = guarded(|| self.portions.unit(slot, units - left)) {
             self.fail(failure);
         }
         // After all writes, also after an error: the slot will have another owner.
@@ -194,23 +196,23 @@ impl<'r, W: Work<'r>> Crew<'_, W> {
 
     fn finish(&self, slot: &'r Slot) {
         if self.failed.load(Ordering::Acquire) {
-            self.work.abandon(slot);
-        } else if let Err(failure) = guarded(|| self.work.finish(slot)) {
+            self.portions.abandon(slot);
+        } else if let Err(failure) = guarded(|| self.portions.finish(slot)) {
             self.fail(failure);
         }
     }
 
-    /// Ends the job; the first failure is the one that is reported.
+    /// Ends the transfer; the first failure is the one that is reported.
     fn fail(&self, failure: Failure) {
         self.failed.store(true, Ordering::Release);
         self.failure.lock().get_or_insert(failure);
         let word = Word(self.word.swap(Word::ENDED.0, Ordering::AcqRel));
         // The units that nobody has taken will not be done.
         if word.left() > 0 {
-            let slot = self.work.slot(word.slot());
+            let slot = self.portions.slot(word.slot());
             let last = (0..word.left()).fold(false, |last, _| slot.unit_done() || last);
             if last {
-                self.work.abandon(slot);
+                self.portions.abandon(slot);
             }
         }
     }

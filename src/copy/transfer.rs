@@ -9,15 +9,15 @@
 //!
 //! * The entries are borrowed from before the first portion until all is recorded, so that nobody
 //!   enqueues other work on them, and no host reads or writes them, in between.
-//! * All is recorded whatever happens: [`Job`] does it when it drops.
+//! * All is recorded whatever happens: [`Transfer`] does it when it drops.
 //! * Portions are enqueued one after another, by one thread at a time. So each portion's fence
 //!   covers the portions before it.
-//! * A job whose device uses memory that is borrowed for the call only ([`for_the_call`]) waits
-//!   too: when it has dropped, the device is done. If nobody can know that, an upload's memory
-//!   stays in use forever, so that its pool never reuses it. A download ends the process, since
-//!   the device could still write to memory that the caller gets back (soundness rule 2).
+//! * A transfer whose device uses memory that is borrowed for the call only ([`for_the_call`])
+//!   waits too: when it has dropped, the device is done. If nobody can know that, an upload's
+//!   memory stays in use forever, so that its pool never reuses it. A download ends the process,
+//!   since the device could still write to memory that the caller gets back (soundness rule 2).
 //!
-//! [`for_the_call`]: Job::for_the_call
+//! [`for_the_call`]: Transfer::for_the_call
 
 use std::ops::Range;
 use std::ptr;
@@ -39,7 +39,7 @@ use crate::timeline::Fence;
 const SEVERAL: usize = 512;
 
 /// A copy of many entries.
-pub(crate) struct Job<'e, 'a> {
+pub(crate) struct Transfer<'e, 'a> {
     pub(crate) door: Door<'e>,
     pub(crate) direction: Direction,
     pub(crate) entries: &'e [Entry<'a>],
@@ -52,7 +52,7 @@ pub(crate) struct Job<'e, 'a> {
     fence: Mutex<Option<Fence>>,
 }
 
-impl<'e, 'a> Job<'e, 'a> {
+impl<'e, 'a> Transfer<'e, 'a> {
     /// # Errors
     ///
     /// An entry belongs to another device or driver than the stream.
@@ -83,7 +83,7 @@ impl<'e, 'a> Job<'e, 'a> {
             }
         };
         let (for_the_call, fence) = (false, Mutex::default());
-        Ok(Job { door, direction, entries, survey, used_elsewhere, for_the_call, fence })
+        Ok(Transfer { door, direction, entries, survey, used_elsewhere, for_the_call, fence })
     }
 
     /// Says whether the device is to use host memory that is borrowed for the call only.
@@ -92,14 +92,15 @@ impl<'e, 'a> Job<'e, 'a> {
         self
     }
 
-    /// Drops the job if that does not block. A job that waits comes back, to be dropped later.
+    /// Drops the transfer if that does not block. A transfer that waits comes back, to be dropped
+    /// later.
     pub(crate) fn unless_it_waits(self) -> Option<Self> {
-        Some(self).filter(|job| job.for_the_call)
+        Some(self).filter(|transfer| transfer.for_the_call)
     }
 
     /// Orders later work of the stream after what conflicts. For memory that is borrowed for the
-    /// call, blocks until the stream has come to the job: if other work loses the device, the job
-    /// then fails before the device has the memory.
+    /// call, blocks until the stream has come to the transfer: if other work loses the device, the
+    /// transfer then fails before the device has the memory.
     pub(super) fn begin(&self) -> Result<()> {
         if self.for_the_call { self.reach().map(drop) } else { self.wait_for_conflicts() }
     }
@@ -144,9 +145,8 @@ impl<'e, 'a> Job<'e, 'a> {
         assert!(before.is_none_or(|before| before.covering(fence) == Some(fence)), "one at a time");
     }
 
-    /// Records the last portion's fence in all entries, when the job drops, and
-    /// returns its ticket.
-    pub(super) fn record(&self) -> Ticket {
+    /// The ticket of the last portion.
+    pub(super) fn ticket(&self) -> Ticket {
         let fence = *self.fence.lock();
         fence.map_or_else(Ticket::done, |fence| {
             Ticket::new(self.door.stream.clone(), fence.position)
@@ -178,7 +178,7 @@ impl<'e, 'a> Job<'e, 'a> {
     }
 }
 
-impl Drop for Job<'_, '_> {
+impl Drop for Transfer<'_, '_> {
     fn drop(&mut self) {
         let Some(fence) = *self.fence.get_mut() else { return };
         if self.for_the_call && self.finish(fence) {
