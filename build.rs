@@ -59,7 +59,7 @@ fn build() -> Result<(), Failure> {
     say_why_there_is_no_cuda();
     // For tests/build, which runs this script.
     let script = std::env::current_exe().expect("a running program has a path");
-    println!("cargo::rustc-env=PINLANE_BUILD_SCRIPT={}", script.display());
+    println!("cargo::metadata=script={}", script.display());
     Ok(())
 }
 

@@ -30,7 +30,7 @@ pub fn build(project: &Path, out_dir: &Path) -> Result<(), Failure> {
         .and_then(|()| fs::write(&header, &text))
         .and_then(|()| fs::write(out_dir.join("statuses.rs"), statuses(&text)));
     written.map_err(|error| failure(error.to_string()))?;
-    println!("cargo::rustc-env=PINLANE_GENERATED_HEADER={}", header.display());
+    println!("cargo::metadata=header={}", header.display()); // for tests/ffi
     Ok(())
 }
 

@@ -14,7 +14,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use pinlane::{Device, DeviceBuf, DeviceSlice, Stream, Ticket};
+use pinlane::{Device, DeviceBuf, DeviceSlice, PinnedPool, Stream, Ticket};
 
 use super::error::Result;
 use super::tensor_file::TensorFile;
@@ -33,6 +33,8 @@ pub struct Loaded {
     pub first: Duration,
     /// The times of the other loads, to the same place: reading, uploading.
     pub again: Vec<Duration>,
+    /// How long the link takes for as many bytes. An emulated device has no link.
+    pub ceiling: Option<Duration>,
 }
 
 impl Loaded {
@@ -63,7 +65,27 @@ pub fn load(file: &TensorFile, device: &Device, stream: &Stream, loads: usize) -
         upload(file, stream, &mut memory, &places)?.wait()?;
         again.push(start.elapsed());
     }
-    Ok(Loaded { memory, places, allocation, first, again })
+    let ceiling = ceiling(device, stream, file.bytes())?;
+    Ok(Loaded { memory, places, allocation, first, again, ceiling })
+}
+
+/// The time of a bare copy of `bytes` bytes of page-locked memory, from the median of five.
+fn ceiling(device: &Device, stream: &Stream, bytes: usize) -> Result<Option<Duration>> {
+    let part = bytes.min(64 << 20);
+    if part == 0 || device.emulator().is_some() {
+        return Ok(None);
+    }
+    let pool = PinnedPool::builder(device).build()?;
+    let host = pool.alloc_zeroed::<u8>(part)?;
+    let mut gpu = device.alloc::<u8>(part)?;
+    let mut times = [Duration::ZERO; 5];
+    for time in &mut times {
+        let start = Instant::now();
+        stream.upload(&host, &mut gpu)?.wait()?;
+        *time = start.elapsed();
+    }
+    times.sort_unstable();
+    Ok(Some(times[2].mul_f64(bytes as f64 / part as f64)))
 }
 
 /// Returns when the file has been read. The ticket says when all of it has arrived.

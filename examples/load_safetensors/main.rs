@@ -1,7 +1,7 @@
 //! Loads a safetensors file to a GPU, or to the emulated device, and proves that it arrived.
 //!
 //! ```text
-//! cargo run --release --example load_safetensors [FILE]     (--help lists the options)
+//! cargo run --example load_safetensors [-- FILE]     (--help lists the options)
 //! ```
 //!
 //! ```text

@@ -111,6 +111,25 @@ impl Report<'_> {
                 loaded.again.len()
             )?;
         }
+        match loaded.ceiling {
+            Some(time) => writeln!(
+                f,
+                "ceiling   {:.4} s, {:.2} GB/s: the link, from page-locked memory; a load takes \
+                 {:.2} times as long",
+                time.as_secs_f64(),
+                gb_per_s(bytes, time),
+                self.again().unwrap_or(loaded.first).as_secs_f64() / time.as_secs_f64(),
+            )?,
+            None if bytes == 0 => {}
+            None => writeln!(
+                f,
+                "ceiling   none: an emulated device has no link, and says nothing about a GPU's \
+                 speed"
+            )?,
+        }
+        if cfg!(debug_assertions) {
+            writeln!(f, "build     without optimisations; `cargo run --release` shows the speed")?;
+        }
         writeln!(
             f,
             "verified  {} checksums equal, {} tensors downloaded bit-exact in {:.4} s",
@@ -157,6 +176,7 @@ impl Report<'_> {
             "loads": 1 + loaded.again.len(),
             "load_seconds": again.map(|time| time.as_secs_f64()),
             "load_gb_per_s": again.map(|time| gb_per_s(bytes, time)),
+            "ceiling_seconds": loaded.ceiling.map(|time| time.as_secs_f64()),
             "verify_seconds": self.verified.elapsed.as_secs_f64(),
             "checksums_equal": self.verified.sums.len(),
             "downloaded_bit_exact": self.downloaded(),

@@ -34,7 +34,7 @@ impl Artifacts {
         }
         command.arg("-L").arg(named("dependency=", &self.dependencies));
         let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-        command.args(flags.split_whitespace()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        command.args(flags.split_whitespace()).current_dir(env!("PINLANE_PROJECT"));
         command
     }
 
@@ -106,7 +106,7 @@ fn cargo(arguments: &[&str]) -> (PathBuf, String) {
         target = target.parent().expect("the folder of all targets");
     }
     command.args(["--no-default-features", "--features", &features()]);
-    command.arg("--target-dir").arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.arg("--target-dir").arg(target).current_dir(env!("PINLANE_PROJECT"));
     let output = command.stderr(Stdio::inherit()).output().expect("cargo starts");
     assert!(output.status.success(), "{command:?} failed");
     (dependencies.to_owned(), String::from_utf8_lossy(&output.stdout).into_owned())

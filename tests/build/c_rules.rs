@@ -26,7 +26,7 @@ fn files() -> Vec<PathBuf> {
     let mut folders = vec!["src", "tests"].into_iter().map(PathBuf::from).collect::<Vec<_>>();
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
-        let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(&folder));
+        let entries = fs::read_dir(Path::new(env!("PINLANE_PROJECT")).join(&folder));
         for entry in entries.expect("a folder of the project") {
             let entry = entry.expect("an entry");
             let path = folder.join(entry.file_name());

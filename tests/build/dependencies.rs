@@ -7,9 +7,9 @@ use std::process::Command;
 fn generators(features: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--edges", "no-dev", "--prefix", "none"])
-        .args(["--format", "{p}"])
+        .args(["--format", "{p}", "--package", "pinlane"])
         .args(features)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(env!("PINLANE_PROJECT"))
         .output()
         .expect("cargo starts");
     let text = String::from_utf8_lossy(&output.stdout);
@@ -30,7 +30,7 @@ fn needs(of: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none"])
         .args(["--format", "{p}", "--depth", "1", "--package", of])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(env!("PINLANE_PROJECT"))
         .output()
         .expect("cargo starts");
     let text = String::from_utf8_lossy(&output.stdout);

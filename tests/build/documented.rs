@@ -82,7 +82,7 @@ fn runtime(name: &str) -> String {
 
 #[test]
 fn the_lists_are_those_of_the_headers() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(".toolkit/nvidia/cu13/include");
+    let root = Path::new(env!("PINLANE_PROJECT")).join(".toolkit/nvidia/cu13/include");
     if !root.is_dir() {
         eprintln!("skipped: scripts/install-toolkit brings the headers");
         return;
@@ -110,7 +110,7 @@ fn the_lists_are_those_of_the_headers() {
 #[test]
 fn sticky_errors_are_those_that_end_the_process() {
     let header =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(".toolkit/nvidia/cu13/include/driver_types.h");
+        Path::new(env!("PINLANE_PROJECT")).join(".toolkit/nvidia/cu13/include/driver_types.h");
     let Ok(header) = fs::read_to_string(header) else {
         eprintln!("skipped: scripts/install-toolkit brings the headers");
         return;

@@ -11,7 +11,7 @@ use crate::sources::{files, read};
 /// What the script says about some texts, if it finds a mistake. All texts, if none is named.
 fn mistakes(texts: &[&Path]) -> Option<String> {
     let mut script = Command::new("python3");
-    script.current_dir(env!("CARGO_MANIFEST_DIR")).args(["scripts/figures", "--check"]).args(texts);
+    script.current_dir(env!("PINLANE_PROJECT")).args(["scripts/figures", "--check"]).args(texts);
     let output = script.output().expect("Python runs");
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
@@ -109,7 +109,7 @@ fn the_parts_of_different_runs_are_not_merged() {
     let merge = |parts: [&Path; 2], out: &Path| -> Output {
         let mut script = Command::new("python3");
         script
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .current_dir(env!("PINLANE_PROJECT"))
             .args(["scripts/bundle-run", "--merge"])
             .args(parts);
         script.arg("--json").arg(out).output().expect("Python runs")

@@ -103,7 +103,7 @@ fn what_shows_a_lesson_is_in_the_guide() {
 
 /// The chapters whose code is included from files that tests compile and run.
 fn guides() -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(env!("PINLANE_PROJECT"));
     let folder = fs::read_dir(root.join("docs/guide")).expect("the guides");
     let guides = folder.map(|entry| Path::new("docs/guide").join(entry.expect("one").file_name()));
     let guides = guides.filter(|path| path.extension().is_some_and(|extension| extension == "md"));

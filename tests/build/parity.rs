@@ -170,7 +170,7 @@ fn every_function_of_c_is_in_the_table_and_every_name_in_it_exists() {
 
 #[test]
 fn every_name_of_cpp_in_the_table_exists() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("include/pinlane/cpp");
+    let folder = std::path::Path::new(env!("PINLANE_PROJECT")).join("include/pinlane/cpp");
     let headers = std::fs::read_dir(folder).expect("a folder of headers");
     let text: Vec<String> = headers
         .map(|entry| std::fs::read_to_string(entry.expect("an entry").path()).expect("a header"))

@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn headers() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("include/pinlane")
+    Path::new(env!("PINLANE_PROJECT")).join("include/pinlane")
 }
 
 /// What the script says about the headers in a folder, if it finds a mistake.
 fn mistakes(folder: &Path) -> Option<String> {
     let mut script = Command::new("python3");
-    script.current_dir(env!("CARGO_MANIFEST_DIR")).args(["scripts/reference", "--check"]);
+    script.current_dir(env!("PINLANE_PROJECT")).args(["scripts/reference", "--check"]);
     let output = script.arg(folder).output().expect("Python runs");
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }

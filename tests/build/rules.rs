@@ -5,7 +5,7 @@ use std::path::Path;
 /// A pool or machine that is made otherwise is the same one in every run.
 #[test]
 fn all_tests_of_the_rules_make_their_pools_and_machines_by_the_helpers() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/soundness");
+    let folder = Path::new(env!("PINLANE_PROJECT")).join("tests/soundness");
     let mut files = 0;
     for file in folder.read_dir().expect("the suite") {
         let path = file.expect("a file").path();

@@ -10,7 +10,7 @@ pub fn run<'a>(variables: impl IntoIterator<Item = (&'a str, &'a OsStr)>) -> Str
     let output = Command::new(env!("PINLANE_BUILD_SCRIPT"))
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
-        .env("CARGO_MANIFEST_DIR", env!("CARGO_MANIFEST_DIR"))
+        .env("CARGO_MANIFEST_DIR", env!("PINLANE_PROJECT"))
         .env("CARGO_CFG_TARGET_ARCH", std::env::consts::ARCH)
         .env("CARGO_CFG_TARGET_OS", "linux")
         .env("CARGO_CFG_TARGET_POINTER_WIDTH", "64")

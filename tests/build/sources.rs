@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// A file of the project.
 pub fn read(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    let path = Path::new(env!("PINLANE_PROJECT")).join(file);
     fs::read_to_string(path).expect("a file of the project")
 }
 
@@ -46,7 +46,7 @@ pub fn sources_of(folder: &str) -> Vec<Source> {
 
 /// Every file in a folder of the project and in the folders below, by its path in the project.
 pub fn files(folder: &str) -> Vec<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(env!("PINLANE_PROJECT"));
     let mut found = Vec::new();
     let mut folders = vec![root.join(folder)];
     while let Some(folder) = folders.pop() {

@@ -36,9 +36,9 @@ fn what_is_unsound_does_not_compile() {
         let said = errors_of(&program);
         let file = program.with_extension("stderr");
         if overwrite {
-            fs::write(&file, &said).expect("tests/ui can be written");
+            fs::write(in_project(&file), &said).expect("tests/ui can be written");
         }
-        let expected = fs::read_to_string(&file).unwrap_or_default();
+        let expected = fs::read_to_string(in_project(&file)).unwrap_or_default();
         if said != expected {
             let name = program.display();
             wrong.push(format!("{name}\n-- expected\n{expected}\n-- the compiler says\n{said}"));
@@ -47,10 +47,14 @@ fn what_is_unsound_does_not_compile() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+fn in_project(file: &Path) -> PathBuf {
+    Path::new(env!("PINLANE_PROJECT")).join(file)
+}
+
 /// The programs in `tests/ui`, relative to the project.
 fn programs() -> Vec<PathBuf> {
     let folder = Path::new("tests/ui");
-    let entries = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+    let entries = fs::read_dir(in_project(folder));
     let names = entries.expect("a folder").map(|entry| entry.expect("an entry").file_name());
     let mut programs: Vec<PathBuf> = names.map(|name| folder.join(name)).collect();
     programs.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));

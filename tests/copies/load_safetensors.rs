@@ -76,8 +76,10 @@ fn file_of_tensors(lengths: &[usize]) -> Vec<u8> {
 }
 
 fn digits() -> Vec<u8> {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
-    std::fs::read(Path::new(&package).join("examples/data/digits.safetensors")).expect("checked in")
+    // In the project's folder, or in the one where the program runs.
+    let tests = std::env::var_os("CARGO_MANIFEST_DIR");
+    let project = tests.map(|folder| Path::new(&folder).join("..")).unwrap_or_default();
+    std::fs::read(project.join("examples/data/digits.safetensors")).expect("checked in")
 }
 
 /// The cells of the row that begins with `tensor`.

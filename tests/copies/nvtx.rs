@@ -13,7 +13,7 @@ const TEST: &str = "a_tool_gets_ranges_of_copies_waits_growth_and_foreign_work";
 
 /// The tool, compiled as a library that a program can load.
 fn tool() -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/copies/nvtx_tool.c");
+    let source = Path::new(env!("PINLANE_PROJECT")).join("tests/copies/nvtx_tool.c");
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libnvtx_tool.so");
     let mut compiler = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
     compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"]);

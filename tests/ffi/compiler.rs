@@ -181,7 +181,7 @@ impl Compiler {
         let scratch = Scratch::new();
         let object = scratch.0.join("machines.o");
         let mut command = Compiler::of(Language::C).command("gnu11");
-        let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ffi/faults/machines.c");
+        let machines = Path::new(env!("PINLANE_PROJECT")).join("tests/ffi/faults/machines.c");
         command.args(STRICT).arg("-c").arg(machines).arg("-o").arg(&object);
         output(command).unwrap_or_else(|errors| panic!("{errors}"));
         let mut arguments = vec![object.into_os_string()];
@@ -216,7 +216,7 @@ impl Compiler {
 
     fn command(&self, standard: &str) -> Command {
         let mut include = OsString::from("-I");
-        include.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"));
+        include.push(Path::new(env!("PINLANE_PROJECT")).join("include"));
         let mut command = Command::new(&self.program);
         command.args(&self.flags).arg(format!("-std={standard}")).arg(include);
         command

@@ -30,7 +30,7 @@ const CPP_STANDARDS: [&str; 3] = ["c++17", "c++20", "c++2b"];
 const PROGRAMS: u32 = 300;
 
 fn project(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    Path::new(env!("PINLANE_PROJECT")).join(path)
 }
 
 fn c_header() -> String {
