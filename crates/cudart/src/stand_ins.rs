@@ -35,6 +35,13 @@ pub struct Kernel {
     pub sizes: Option<Vec<usize>>,
 }
 
+impl Kernel {
+    /// What its code or its name says of that.
+    fn known_sizes(&self) -> Option<Vec<usize>> {
+        self.sizes.clone().or_else(|| mangled::sizes(&self.name))
+    }
+}
+
 /// How a kernel is launched, as C lays it out.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -67,8 +74,7 @@ fn stand_in(kernel: &Kernel) -> Option<Known> {
         // SAFETY: a function of this name is of this type (docs/drop-in.md).
         let function = unsafe { std::mem::transmute::<*mut c_void, StandIn>(found) };
         let sizes = find(&format!("{symbol}_sizes"));
-        let sizes = sizes.map(|list| sizes_in(list.cast()));
-        let sizes = sizes.or_else(|| kernel.sizes.clone()).or_else(|| mangled::sizes(name));
+        let sizes = sizes.map(|list| sizes_in(list.cast())).or_else(|| kernel.known_sizes());
         return Some(Known { function, sizes });
     }
     None
@@ -139,7 +145,10 @@ pub fn launch(
     if sides.contains(&0) || threads > MOST_THREADS {
         return Err(CudaCode::INVALID_CONFIGURATION);
     }
-    let Some(known) = stand_in(kernel) else {
+    let known = stand_in(kernel);
+    let sizes = known.as_ref().map_or_else(|| kernel.known_sizes(), |known| known.sizes.clone());
+    say_read(face, args, &sizes.unwrap_or_default());
+    let Some(known) = known else {
         remark_once(&kernel.name);
         // SAFETY: it does nothing.
         return unsafe { face.launch(stream, interned(&kernel.name), &[], None) };
@@ -164,6 +173,23 @@ pub fn launch(
     let words = arguments.values.concat();
     // SAFETY: as above; the arguments are the launch's own.
     unsafe { face.launch(stream, name, &words, Some(Box::new(move || call(arguments.list())))) }
+}
+
+/// Says that a launch reads its arguments, where an operation may still write to them.
+fn say_read(face: &Face, args: *mut *mut c_void, sizes: &[usize]) {
+    if args.is_null() {
+        return;
+    }
+    for (index, &size) in sizes.iter().enumerate() {
+        // SAFETY: the list has a pointer for each parameter; so the program that launches a kernel
+        // promises.
+        let start = unsafe { args.add(index).read() }.addr();
+        let argument = start..start.saturating_add(size);
+        if Face::must_be_said(&argument) {
+            face.call_begins(argument.clone());
+            face.call_ends(argument, size, false);
+        }
+    }
 }
 
 /// The plain name of a kernel, for findings. It stays until the process ends, as kernels do.

@@ -6,6 +6,7 @@
 //! numbers; that in `arguments/` asks what CUDA answers to odd and wrong arguments.
 
 mod arguments;
+mod early;
 mod io;
 mod kernels;
 mod owners;

@@ -17,6 +17,7 @@ use crate::finding::FindingKind;
 use crate::machine::Machine;
 use crate::memory::host::{Access, HostPtr, HostUse};
 use crate::operation::{Action, Source, Transfer};
+use crate::races::RacingAccess;
 use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{BatchCopy, Call, DriverResult, RawStream};
@@ -92,6 +93,7 @@ impl Face {
             self.drain(stream, !within_host.is_empty())?;
         }
         // As every copy within the host: by the call (rule 2).
+        self.copied_by_host(within_host.iter().map(|entry| (entry.dst, entry.src, entry.bytes)));
         for BatchEntry { dst, src, bytes, .. } in within_host {
             // SAFETY: the caller says that both are mapped.
             unsafe { std::ptr::copy(src.cast::<u8>(), dst.cast::<u8>(), bytes) };
@@ -172,6 +174,10 @@ impl Machine {
                 // What is promised to be done races with nothing that comes later.
                 let during_call = entry.order == SourceOrder::DuringCall;
                 let from = if during_call { 0 } else { src as usize };
+                if during_call {
+                    self.races.host_access(src, bytes as u64, RacingAccess::Read);
+                    self.report_races();
+                }
                 // SAFETY: the caller of `Face::copy_batch` says that it can be read now.
                 let bytes = unsafe { self.host.taken(host.ptr, bytes) };
                 let src = Source::Taken { bytes, from, ahead: !in_order };

@@ -19,6 +19,7 @@ use crate::machine::Machine;
 use crate::memory::host::{Access, Cover, HostMemory, HostPtr, HostUse};
 use crate::memory::pageable::Way;
 use crate::operation::{Action, Source, Transfer};
+use crate::races::RacingAccess;
 use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, RawStream};
@@ -159,6 +160,7 @@ impl Face {
             (false, false) => {
                 self.check_kind(Kind::H2H, kind, &dst, &src)?;
                 self.drain(stream, true)?;
+                self.copied_by_host(plane.lines().map(|(to, from)| (to, from, plane.width)));
                 for (to, from) in plane.lines() {
                     // SAFETY: the caller says that the lines are mapped; lines that overlap are
                     // copied as by memmove.
@@ -277,6 +279,9 @@ impl Face {
                 let about = HostSide { access, pageable, waited: synchronous };
                 let transfers = part.transfers(&machine.host, about, source);
                 machine.submit(key, Vec::new(), action(call, transfers))?;
+                if source == Reading::Done {
+                    machine.source_was_read(call, key, &part);
+                }
             }
             let end = if way == Way::Block { End::Wait } else { End::Return };
             Ok((end, machine.tail(key)))
@@ -286,6 +291,20 @@ impl Face {
             // An asynchronous call may wait, and does not promise to.
             End::Wait => self.wait(stream.device, target, synchronous),
         }
+    }
+
+    /// The host copies, now: destinations, sources and lengths. What is watched says so itself.
+    pub(super) fn copied_by_host(
+        &self,
+        copies: impl Iterator<Item = (*mut c_void, *const c_void, usize)>,
+    ) {
+        self.emulator.with(|machine| {
+            for (to, from, bytes) in copies {
+                machine.used_by_call(from.addr(), bytes, RacingAccess::Read);
+                machine.used_by_call(to.addr(), bytes, RacingAccess::Write);
+            }
+            machine.report_races();
+        });
     }
 
     /// Within a device, or between two.
@@ -419,6 +438,15 @@ fn check_device_sides(
 }
 
 impl Machine {
+    /// A synchronous call has read a source: behind what its stream does first (rule 1).
+    fn source_was_read(&mut self, call: Call, key: Key, plane: &Plane) {
+        let Some(stream) = self.streams.get(key).map(|stream| stream.agent) else { return };
+        for (_, from) in plane.lines() {
+            self.races.read_by_call(call, stream, from.addr() as u64, plane.width as u64);
+        }
+        self.report_races();
+    }
+
     /// The range lies in one live allocation, as of this call.
     pub(super) fn check_allocated(
         &mut self,

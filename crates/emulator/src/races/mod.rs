@@ -411,6 +411,20 @@ impl Races {
         self.touch(user, touch, None);
     }
 
+    /// A call on a stream has read memory of the host, and is done with that when it returns:
+    /// behind what the stream has been given, and before all that comes later.
+    pub(super) fn read_by_call(&mut self, call: Call, stream: Agent, start: u64, bytes: u64) {
+        if !self.on || bytes == 0 {
+            return;
+        }
+        let host = self.host();
+        let at = self.agents.step_host(host);
+        let mut knowledge = self.agents.knowledge(stream).clone();
+        knowledge.learn(self.agents.knowledge(host));
+        let user = self.user(at, Some(call));
+        self.touch(user, Touch::new(start, bytes, RacingAccess::Read), Some(&knowledge));
+    }
+
     /// The host has written to what an operation uses before it could know that this is complete.
     /// `None` if that was told already.
     pub(super) fn too_early(&mut self, side: Side) -> Option<Race> {

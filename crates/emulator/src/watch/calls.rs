@@ -11,6 +11,7 @@ use std::ops::Range;
 use super::places::BLOCKS;
 use super::{Watched, destinations, view};
 use crate::machine::Machine;
+use crate::races::RacingAccess;
 use pinlane_driver::Ordinal;
 
 /// Whether a call that uses the buffer must say so. It takes no lock. Of blocks of a parent's
@@ -66,6 +67,13 @@ impl Machine {
                 watched.forgive(&touched);
             }
             watched.call_ends(&buffer);
+        }
+    }
+
+    /// A call of CUDA uses host memory by itself. If it is watched, its page faults.
+    pub(crate) fn used_by_call(&mut self, start: usize, bytes: usize, access: RacingAccess) {
+        if self.host.watched_mut(start).is_none_or(|watched| watched.is_open()) {
+            self.races.host_access(start as u64, bytes as u64, access);
         }
     }
 }
