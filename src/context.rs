@@ -23,8 +23,8 @@ pub(crate) struct Context {
     tells_host_accesses: bool,
     quarantined: AtomicUsize,
     live_streams: AtomicUsize,
-    /// The devices that this one has met in a copy.
-    met: Mutex<Vec<Ordinal>>,
+    /// The devices that this one has copied to or from.
+    peers: Mutex<Vec<Ordinal>>,
     /// Who records what happens here.
     pub(crate) recording: trace::Switch,
 }
@@ -43,7 +43,7 @@ impl Context {
             process,
             quarantined: AtomicUsize::new(0),
             live_streams: AtomicUsize::new(0),
-            met: Mutex::default(),
+            peers: Mutex::default(),
             recording: trace::Switch::default(),
         }))
     }
@@ -156,12 +156,12 @@ impl Context {
         RawStream { device: self.ordinal, handle }
     }
 
-    /// Whether this device meets that one for the first time.
-    pub(crate) fn meets(&self, other: Ordinal) -> bool {
-        let mut met = self.met.lock();
-        let first = !met.contains(&other);
+    /// Notes that this device copies to or from that one. Whether it does so for the first time.
+    pub(crate) fn note_peer(&self, other: Ordinal) -> bool {
+        let mut peers = self.peers.lock();
+        let first = !peers.contains(&other);
         if first {
-            met.push(other);
+            peers.push(other);
         }
         first
     }

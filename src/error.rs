@@ -80,7 +80,7 @@ struct Inner {
     kind: ErrorKind,
     cuda: Option<CudaCode>,
     operation: &'static str,
-    context: Context,
+    context: Found,
     remedy: Remedy,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
@@ -88,32 +88,32 @@ struct Inner {
 /// What went wrong, in words. Some errors are made often and seldom read, such as
 /// [`ErrorKind::NotReady`]: their text is made when it is read.
 #[derive(Clone)]
-pub(crate) enum Context {
+pub(crate) enum Found {
     Known(&'static str),
     Made(String),
     Numbers(fn([usize; 2]) -> String, [usize; 2]),
     Later(Arc<dyn fmt::Display + Send + Sync>),
 }
 
-impl From<&'static str> for Context {
+impl From<&'static str> for Found {
     fn from(text: &'static str) -> Self {
-        Context::Known(text)
+        Found::Known(text)
     }
 }
 
-impl From<String> for Context {
+impl From<String> for Found {
     fn from(text: String) -> Self {
-        Context::Made(text)
+        Found::Made(text)
     }
 }
 
-impl fmt::Display for Context {
+impl fmt::Display for Found {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Context::Known(text) => f.write_str(text),
-            Context::Made(text) => f.write_str(text),
-            Context::Numbers(text, numbers) => f.write_str(&text(*numbers)),
-            Context::Later(text) => fmt::Display::fmt(text, f),
+            Found::Known(text) => f.write_str(text),
+            Found::Made(text) => f.write_str(text),
+            Found::Numbers(text, numbers) => f.write_str(&text(*numbers)),
+            Found::Later(text) => fmt::Display::fmt(text, f),
         }
     }
 }
@@ -124,7 +124,7 @@ impl Error {
     pub(crate) fn new(
         kind: ErrorKind,
         operation: &'static str,
-        context: impl Into<Context>,
+        context: impl Into<Found>,
         remedy: impl Into<Remedy>,
     ) -> Self {
         let (context, remedy) = (context.into(), remedy.into());
@@ -133,11 +133,7 @@ impl Error {
 
     /// An error that the CUDA runtime (or the emulated device) reported for `operation`.
     #[cold]
-    pub(crate) fn cuda(
-        code: CudaCode,
-        operation: &'static str,
-        context: impl Into<Context>,
-    ) -> Self {
+    pub(crate) fn cuda(code: CudaCode, operation: &'static str, context: impl Into<Found>) -> Self {
         let (kind, remedy) = classify(code);
         Error::new(kind, operation, context, remedy).with_code(code)
     }
@@ -191,12 +187,12 @@ impl Error {
     /// Whether its text was made together with the error, and not later.
     #[cfg(all(test, feature = "capi", feature = "emulated"))]
     pub(crate) fn has_text(&self) -> bool {
-        matches!(self.0.context, Context::Made(_))
+        matches!(self.0.context, Found::Made(_))
     }
 
     /// What was found, and what to do about it, for messages in another language.
     #[cfg(feature = "capi")]
-    pub(crate) fn context_and_remedy(&self) -> (&Context, Remedy) {
+    pub(crate) fn context_and_remedy(&self) -> (&Found, Remedy) {
         (&self.0.context, self.0.remedy)
     }
 }

@@ -20,7 +20,7 @@ use crate::sync::{Condvar, Mutex};
 
 /// What has happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum Notice {
     /// Memory is never freed and never reused, because nothing proves that the device is done with
     /// it.
     Quarantined,
@@ -31,14 +31,14 @@ pub(crate) enum Event {
     FreeRefused,
 }
 
-type Function = dyn Fn(Event, &str) + Send + Sync;
+type Function = dyn Fn(Notice, &str) + Send + Sync;
 
 pub(crate) struct Listener {
     function: Box<Function>,
 }
 
 #[derive(Default)]
-struct State {
+struct Listening {
     listener: Option<Arc<Listener>>,
     /// How many calls of any listener are running.
     running: usize,
@@ -46,7 +46,7 @@ struct State {
 
 #[derive(Default)]
 struct Notices {
-    state: Mutex<State>,
+    state: Mutex<Listening>,
     ended: Condvar,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn listen(function: Option<Box<Function>>) {
 
 /// Tells the listener, if there is one. `text` is made only then.
 #[cold]
-pub(crate) fn tell(event: Event, text: impl FnOnce() -> String) {
+pub(crate) fn tell(event: Notice, text: impl FnOnce() -> String) {
     // When the process ends, everything is lost, and nobody wants to know (soundness rule 14).
     if INSIDE.get() || is_exiting() {
         return;
@@ -93,14 +93,14 @@ pub(crate) fn tell(event: Event, text: impl FnOnce() -> String) {
 
 /// Memory is lost: nothing proves that the device is done with it.
 pub(crate) fn quarantined(bytes: usize, of: impl Display) {
-    tell(Event::Quarantined, || {
+    tell(Notice::Quarantined, || {
         format!("{bytes} bytes {of} are lost: nothing proves that the device is done with them")
     });
 }
 
 /// Memory is lost: the system did not take it back.
 pub(crate) fn not_released(bytes: usize) {
-    tell(Event::NotReleased, || {
+    tell(Notice::NotReleased, || {
         format!("{bytes} bytes of page-locked memory are lost: the system did not take them back")
     });
 }
@@ -121,22 +121,22 @@ mod tests {
         let (entered, inside) = channel();
         let (ended, told) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let (ends, counts) = (ended.clone(), told.clone());
-        let slow = move |_: Event, text: &str| {
+        let slow = move |_: Notice, text: &str| {
             if text == MINE {
                 counts.fetch_add(1, Ordering::Relaxed);
                 entered.send(()).expect("heard");
                 std::thread::sleep(Duration::from_millis(50));
-                tell(Event::FreeRefused, || unreachable!("what happens inside is not told"));
+                tell(Notice::FreeRefused, || unreachable!("what happens inside is not told"));
                 ends.store(true, Ordering::Relaxed);
                 std::panic::resume_unwind(Box::new("on purpose"));
             }
         };
         listen(Some(Box::new(slow)));
-        let teller = std::thread::spawn(|| tell(Event::FreeRefused, || MINE.to_owned()));
+        let teller = std::thread::spawn(|| tell(Notice::FreeRefused, || MINE.to_owned()));
         inside.recv().expect("it is called");
         listen(None);
         assert!(ended.load(Ordering::Relaxed), "it is running");
-        tell(Event::FreeRefused, || unreachable!("nobody listens"));
+        tell(Notice::FreeRefused, || unreachable!("nobody listens"));
         teller.join().expect("its panic has ended");
         assert_eq!(told.load(Ordering::Relaxed), 1);
     }

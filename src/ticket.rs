@@ -18,7 +18,7 @@ use std::task::{self, Waker};
 use std::time::{Duration, Instant};
 
 use crate::driver::Poll;
-use crate::error::{Context, Error, ErrorKind, Remedy, Result};
+use crate::error::{Error, ErrorKind, Found, Remedy, Result};
 use crate::process::{PerProcess, call_user, thread};
 use crate::sync::Mutex;
 use crate::timeline::Timeline;
@@ -35,7 +35,7 @@ pub struct Ticket {
     /// `None` for an operation that had nothing to do.
     at: Option<(Arc<Timeline>, u64)>,
     /// Where the last poll has left its waker.
-    slot: Option<Arc<Slot>>,
+    slot: Option<Arc<WakerSlot>>,
 }
 
 /// The clone is a future of its own, which nothing has polled.
@@ -47,9 +47,9 @@ impl Clone for Ticket {
 
 /// The waker of the last poll of one future. `None` when it has been woken: the next poll needs a
 /// new slot.
-struct Slot(Mutex<Option<Waker>>);
+struct WakerSlot(Mutex<Option<Waker>>);
 
-impl Slot {
+impl WakerSlot {
     /// Puts a waker in the place of the last one; gives it back if that has been woken.
     fn replace(&self, waker: Waker) -> Result<(), Waker> {
         let mut place = self.0.lock();
@@ -61,7 +61,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for WakerSlot {
     fn drop(&mut self) {
         let last = self.0.lock().take();
         call_user(|| drop(last));
@@ -174,7 +174,7 @@ impl Ticket {
             },
             None => waker,
         };
-        let slot = Arc::new(Slot(Mutex::new(Some(waker))));
+        let slot = Arc::new(WakerSlot(Mutex::new(Some(waker))));
         watch(self.clone(), Arc::downgrade(&slot))?;
         self.slot = Some(slot);
         Ok(())
@@ -184,7 +184,7 @@ impl Ticket {
 fn still_pending(timeout: Duration) -> Error {
     let text = |[micros, _]: [usize; 2]| format!("still pending after {micros} us");
     let micros = timeout.as_micros().try_into().unwrap_or(usize::MAX);
-    let context = Context::Numbers(text, [micros, 0]);
+    let context = Found::Numbers(text, [micros, 0]);
     Error::new(ErrorKind::TimedOut, "Ticket::wait_timeout", context, "wait again, or for longer")
 }
 
@@ -205,14 +205,14 @@ impl Pause {
     }
 }
 
-type Watched = (Ticket, Weak<Slot>);
+type Watched = (Ticket, Weak<WakerSlot>);
 
 /// The channel to the thread that watches awaited tickets. `None` until it is first needed, and as
 /// long as no thread can be started.
 type Watcher = Mutex<Option<Sender<Watched>>>;
 
 /// Wakes the waker in `slot` once `ticket` is no longer pending.
-fn watch(ticket: Ticket, slot: Weak<Slot>) -> Result<()> {
+fn watch(ticket: Ticket, slot: Weak<WakerSlot>) -> Result<()> {
     static WATCHER: PerProcess<Watcher> = PerProcess::new();
     let watcher = watcher(WATCHER.get()).map_err(|error| no_watcher(&error))?;
     watcher.send((ticket, slot)).map_err(|_| no_watcher(&"it has ended"))
@@ -268,7 +268,7 @@ fn watch_all(incoming: &Receiver<Watched>) {
 struct Watchlist(HashMap<(usize, u64), Awaited>);
 
 /// A ticket, and the slots of its futures.
-type Awaited = (Ticket, Vec<Weak<Slot>>);
+type Awaited = (Ticket, Vec<Weak<WakerSlot>>);
 
 impl Watchlist {
     fn add(&mut self, (ticket, slot): Watched) {

@@ -60,7 +60,7 @@ pub(crate) fn run(function: impl FnOnce() + Send + 'static) {
     wake(Waker::from(Arc::new(Once(Mutex::new(Some(function))))));
 }
 
-static HELPERS: PerProcess<Helpers> = PerProcess::new();
+static HELPERS: PerProcess<WakerThreads> = PerProcess::new();
 
 /// Called and dropped separately, so that a drop that panics does not do so during another panic.
 fn call(waker: Waker) {
@@ -69,13 +69,13 @@ fn call(waker: Waker) {
 }
 
 #[derive(Default)]
-struct Helpers {
-    state: Mutex<State>,
+struct WakerThreads {
+    state: Mutex<WakerQueue>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct WakerQueue {
     wakers: VecDeque<Waker>,
     /// How many helpers are not inside a waker, including those that are about to start.
     idle: usize,
@@ -87,11 +87,11 @@ struct State {
     running: Option<(u64, Instant)>,
 }
 
-impl Helpers {
+impl WakerThreads {
     fn hand_over(&'static self, waker: Waker) {
         let mut state = self.state.lock();
         state.wakers.push_back(waker);
-        if self.has_idle(&mut state) {
+        if self.ensure_idle(&mut state) {
             drop(state);
             self.changed.notify_one();
             return;
@@ -103,10 +103,10 @@ impl Helpers {
         }
     }
 
-    /// Starts a helper if none is idle; false if no thread can be had.
-    fn has_idle(&'static self, state: &mut State) -> bool {
+    /// Starts a helper if none is idle. False if there still is none.
+    fn ensure_idle(&'static self, state: &mut WakerQueue) -> bool {
         if state.idle == 0 {
-            let started = thread::start("pinlane-wakers", self, Helpers::help);
+            let started = thread::start("pinlane-wakers", self, WakerThreads::help);
             state.idle += usize::from(started.is_ok());
         }
         state.idle > 0
@@ -133,7 +133,10 @@ impl Helpers {
     }
 
     /// Sleeps until there may be something to do; `None` if this helper is no longer needed.
-    fn linger(&self, mut state: MutexGuard<'static, State>) -> Option<MutexGuard<'static, State>> {
+    fn linger(
+        &self,
+        mut state: MutexGuard<'static, WakerQueue>,
+    ) -> Option<MutexGuard<'static, WakerQueue>> {
         /// The next runner, and the one that watches it.
         const ENOUGH: usize = 2;
         let start = Instant::now();
@@ -150,11 +153,11 @@ impl Helpers {
     /// Calls the first waker, as the runner until another helper takes over.
     fn run_first(
         &'static self,
-        mut state: MutexGuard<'static, State>,
-    ) -> MutexGuard<'static, State> {
+        mut state: MutexGuard<'static, WakerQueue>,
+    ) -> MutexGuard<'static, WakerQueue> {
         let Some(waker) = state.wakers.pop_front() else { return state };
         state.idle -= 1;
-        if !state.wakers.is_empty() && state.watching == 0 && self.has_idle(&mut state) {
+        if !state.wakers.is_empty() && state.watching == 0 && self.ensure_idle(&mut state) {
             self.changed.notify_one();
         }
         state.begun += 1;

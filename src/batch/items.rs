@@ -26,11 +26,11 @@ pub enum HostSliceMut<'a, T: Pod> {
 
 /// One copy of [`Stream::upload_batch`](crate::Stream::upload_batch). A pair of a source and a
 /// destination becomes one.
-pub struct Upload<'a>(Item<'a>);
+pub struct Upload<'a>(BatchItem<'a>);
 
 /// One copy of [`Stream::download_batch`](crate::Stream::download_batch). A pair of a source and a
 /// destination becomes one.
-pub struct Download<'a>(Item<'a>);
+pub struct Download<'a>(BatchItem<'a>);
 
 /// One copy of [`Stream::copy_batch`](crate::Stream::copy_batch). A pair of a source and a
 /// destination becomes one.
@@ -41,14 +41,14 @@ pub struct DeviceCopy<'a> {
 
 /// An entry whose two lengths have not been compared yet.
 #[derive(Clone, Copy)]
-pub(super) struct Item<'a> {
+pub(super) struct BatchItem<'a> {
     pub(super) entry: Entry<'a>,
     pub(super) host_bytes: usize,
     /// The host's side is a slice, which may be page-locked all the same.
     pub(super) is_slice: bool,
 }
 
-impl<'a> Item<'a> {
+impl<'a> BatchItem<'a> {
     /// # Safety
     ///
     /// * `host_bytes` bytes from `host` on are borrowed for `'a`, exclusively for a download.
@@ -60,7 +60,7 @@ impl<'a> Item<'a> {
             Some(block) => Entry::pinned(host, block, device),
             None => Entry::pageable(host, device),
         };
-        Item { entry, host_bytes, is_slice: true }
+        BatchItem { entry, host_bytes, is_slice: true }
     }
 }
 
@@ -76,9 +76,9 @@ impl<'a> Upload<'a> {
         Upload(match src.into() {
             // SAFETY: the slice is borrowed for 'a.
             HostSlice::Pageable(src) => unsafe {
-                Item::of_slice(src.as_ptr().cast(), size_of_val(src), device)
+                BatchItem::of_slice(src.as_ptr().cast(), size_of_val(src), device)
             },
-            HostSlice::Pinned(src) => Item {
+            HostSlice::Pinned(src) => BatchItem {
                 entry: Entry::pinned(src.as_ptr().cast(), src.bytes(), device),
                 host_bytes: src.len() * size_of::<T>(),
                 is_slice: false,
@@ -92,7 +92,7 @@ impl<'a> Upload<'a> {
         self.0.entry.bytes()
     }
 
-    pub(super) fn item(&self) -> Item<'a> {
+    pub(super) fn item(&self) -> BatchItem<'a> {
         self.0
     }
 }
@@ -109,12 +109,12 @@ impl<'a> Download<'a> {
         Download(match dst.into() {
             // SAFETY: the slice is borrowed exclusively for 'a.
             HostSliceMut::Pageable(dst) => unsafe {
-                Item::of_slice(dst.as_mut_ptr().cast(), size_of_val(dst), device)
+                BatchItem::of_slice(dst.as_mut_ptr().cast(), size_of_val(dst), device)
             },
             HostSliceMut::Pinned(mut dst) => {
                 let (host, host_bytes) = (dst.as_mut_ptr().cast(), dst.len() * size_of::<T>());
                 let entry = Entry::pinned(host, dst.into_bytes(), device);
-                Item { entry, host_bytes, is_slice: false }
+                BatchItem { entry, host_bytes, is_slice: false }
             }
         })
     }
@@ -125,7 +125,7 @@ impl<'a> Download<'a> {
         self.0.entry.bytes()
     }
 
-    pub(super) fn item(&self) -> Item<'a> {
+    pub(super) fn item(&self) -> BatchItem<'a> {
         self.0
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::items::{Download, Item, Upload};
+use super::items::{BatchItem, Download, Upload};
 use crate::copy::direct::Lists;
 use crate::copy::entry::Entry;
 use crate::copy::route::Route;
@@ -58,7 +58,7 @@ impl Prepared<'_> {
 
 impl<'a> List<'a> {
     #[inline]
-    pub(super) fn push(&mut self, Item { entry, host_bytes, is_slice }: Item<'a>) {
+    pub(super) fn push(&mut self, BatchItem { entry, host_bytes, is_slice }: BatchItem<'a>) {
         if host_bytes != entry.bytes() {
             let lengths = (self.is_pinned.len(), host_bytes, entry.bytes());
             self.mismatch.get_or_insert(lengths);

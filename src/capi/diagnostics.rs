@@ -10,7 +10,7 @@ use super::{
     pinlane_recording, pinlane_request, pinlane_status, pinlane_stream, pinlane_ticket, unknown,
 };
 use crate::error::Result;
-use crate::notice::{self, Event};
+use crate::notice::{self, Notice};
 use crate::sync::sanitizer::theirs;
 
 /// Handles of `pinlane_device`.
@@ -123,11 +123,11 @@ pub unsafe extern "C" fn pinlane_set_log_callback(
             return Ok(());
         };
         let user = User(user);
-        let tell = move |event: Event, text: &str| {
+        let tell = move |event: Notice, text: &str| {
             let event = match event {
-                Event::Quarantined => PINLANE_LOG_QUARANTINED,
-                Event::NotReleased => PINLANE_LOG_NOT_RELEASED,
-                Event::FreeRefused => PINLANE_LOG_FREE_REFUSED,
+                Notice::Quarantined => PINLANE_LOG_QUARANTINED,
+                Notice::NotReleased => PINLANE_LOG_NOT_RELEASED,
+                Notice::FreeRefused => PINLANE_LOG_FREE_REFUSED,
             };
             let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
             // SAFETY: the caller's precondition.

@@ -20,7 +20,7 @@ use std::mem::ManuallyDrop;
 
 use super::status::refused;
 use super::table::{Alone, Counted, Entry, Inside, Kind, Miss};
-use crate::error::{Context, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Found, Result};
 use crate::process::FirstProcess;
 use crate::sync::Apart;
 
@@ -192,15 +192,12 @@ fn missed<H: Handle>(miss: Miss, handle: *const H) -> Error {
     match miss {
         Miss::Busy => refused(
             ErrorKind::Busy,
-            Context::Numbers(
-                |_| format!("another call uses the {} at this moment", H::NAME),
-                [0; 2],
-            ),
+            Found::Numbers(|_| format!("another call uses the {} at this moment", H::NAME), [0; 2]),
             "let one thread at a time use a buffer, or hold a lock of your own",
         ),
         Miss::Invalid => refused(
             ErrorKind::InvalidHandle,
-            Context::Numbers(|[handle, _]| invalid::<H>(handle), [handle.addr(), 0]),
+            Found::Numbers(|[handle, _]| invalid::<H>(handle), [handle.addr(), 0]),
             "pass a handle that pinlane gave out and that has not been freed",
         ),
     }

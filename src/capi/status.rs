@@ -14,8 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::prefetch::Failure;
 use super::remedy::in_c;
-use crate::error::{Context, Error, ErrorKind, Result};
-use crate::notice::{self, Event};
+use crate::error::{Error, ErrorKind, Found, Result};
+use crate::notice::{self, Notice};
 use crate::process::discard_panic;
 use crate::sync::sanitizer::{ours, theirs};
 
@@ -156,7 +156,7 @@ fn message(function: &str, error: &Error) -> CString {
 
 /// An error that the C interface finds itself. The boundary names the function.
 #[cold]
-pub(super) fn refused(kind: ErrorKind, context: impl Into<Context>, remedy: &'static str) -> Error {
+pub(super) fn refused(kind: ErrorKind, context: impl Into<Found>, remedy: &'static str) -> Error {
     Error::new(kind, "", context, remedy)
 }
 
@@ -180,7 +180,7 @@ pub(super) fn boundary(
 pub(super) fn freeing(function: &'static str, body: impl FnOnce() -> Result<()>) -> pinlane_status {
     let status = boundary(function, body);
     if status != PINLANE_STATUS_OK {
-        notice::tell(Event::FreeRefused, || last_message().unwrap_or_default());
+        notice::tell(Notice::FreeRefused, || last_message().unwrap_or_default());
     }
     status
 }
@@ -360,7 +360,7 @@ mod tests {
             }
         }
         let made = Arc::new(AtomicUsize::new(0));
-        let context = || Context::Later(Arc::new(Counting(made.clone())));
+        let context = || Found::Later(Arc::new(Counting(made.clone())));
         for _ in 0..3 {
             boundary("pinlane_test", || Err(refused(ErrorKind::NotReady, context(), "later")));
         }

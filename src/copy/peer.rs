@@ -15,7 +15,7 @@ use crate::memory::DeviceBytes;
 /// can. Blocks for some milliseconds at their first meeting.
 pub(crate) fn introduce(one: &Context, other: &Context, driver: &dyn Driver) {
     let (a, b) = (one.ordinal(), other.ordinal());
-    if a == b || !one.meets(b) {
+    if a == b || !one.note_peer(b) {
         return;
     }
     for (device, peer) in [(a, b), (b, a)] {

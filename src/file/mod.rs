@@ -28,7 +28,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use self::read::{Blocks, Stop};
+use self::read::{AlignedMemory, Stop};
 use crate::copy::entry::Source;
 use crate::copy::staged::simd::Stores;
 use crate::error::{Error, ErrorKind, Remedy, Result};
@@ -122,7 +122,7 @@ impl FileReader {
         let file = open_regular(path, libc::O_DIRECT).map_err(|error| refused(&error))?;
         let reader = FileReader { path: path.into(), file, direct: true };
         // Some file systems refuse only the first read.
-        let mut block = Blocks::new(1);
+        let mut block = AlignedMemory::new(1);
         match read::once(&reader.file, block.bytes_mut(), 0) {
             Ok(_) => Ok(reader),
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(refused(&error)),

@@ -34,15 +34,15 @@ pub(super) enum Stop {
 }
 
 /// Memory in blocks.
-pub(super) struct Blocks(Vec<Block>);
+pub(super) struct AlignedMemory(Vec<AlignedBlock>);
 
 #[repr(C, align(4096))]
 #[derive(Clone, Copy, Pod, Zeroable)]
-struct Block([u8; BLOCK]);
+struct AlignedBlock([u8; BLOCK]);
 
-impl Blocks {
+impl AlignedMemory {
     pub(super) fn new(blocks: usize) -> Self {
-        Blocks(vec![Block([0; BLOCK]); blocks])
+        AlignedMemory(vec![AlignedBlock([0; BLOCK]); blocks])
     }
 
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
@@ -146,7 +146,7 @@ where
             return Ok(());
         }
         let blocks = (offset % BLOCK as u64) as usize + into.len();
-        let mut blocks = Blocks::new(blocks.div_ceil(BLOCK).min(BESIDE));
+        let mut blocks = AlignedMemory::new(blocks.div_ceil(BLOCK).min(BESIDE));
         let (mut done, mut tries) = (0, 0);
         while done < into.len() {
             let at = offset + done as u64;
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn whole_blocks_are_read_whatever_is_asked_for() {
         let file = contents(5 * BLOCK + 100);
-        let mut memory = Blocks::new(8);
+        let mut memory = AlignedMemory::new(8);
         for most in [BLOCK, 3 * BLOCK, 100 * BLOCK] {
             for offset in [0, 1, 511, 512, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 77] {
                 for bytes in [0, 1, 90, BLOCK - 1, BLOCK, BLOCK + 1, file.len() - offset] {
@@ -266,7 +266,7 @@ mod tests {
         for length in [0, 1, 100, BLOCK, BLOCK + 1, 3 * BLOCK - 1] {
             let file = contents(length);
             for (offset, at) in [(0, 0), (0, 1), (5, 5), (5, 0)] {
-                let mut memory = Blocks::new(5);
+                let mut memory = AlignedMemory::new(5);
                 let into = &mut memory.bytes_mut()[at..at + 3 * BLOCK];
                 let end = plain(dribble(&file, 100), into, offset);
                 let expected = (length as u64).max(offset);
@@ -291,7 +291,7 @@ mod tests {
             Ok(bytes)
         };
         for (offset, at) in [(0, 0), (5, 5), (5, 0), (BLOCK + 7, 7), (4 * BLOCK, 0)] {
-            let mut memory = Blocks::new(6);
+            let mut memory = AlignedMemory::new(6);
             let into = &mut memory.bytes_mut()[at..][..file.len() - offset];
             direct(read, || Ok(file.len() as u64), into, offset as u64).expect("long enough");
             assert!(*into == file[offset..]);
@@ -303,7 +303,7 @@ mod tests {
         let length = || Ok(3 * BLOCK as u64);
         // In place, and beside.
         for offset in [0, 1024] {
-            let mut memory = Blocks::new(2);
+            let mut memory = AlignedMemory::new(2);
             let into = memory.bytes_mut();
             let stop = direct(|_: &mut [u8], _| Ok(512), length, into, offset);
             let Err(Stop::Failed(512, error)) = stop else { panic!("{stop:?}") };
@@ -321,7 +321,7 @@ mod tests {
             0 => Ok(into.len().min(BLOCK)),
             _ => Err(io::Error::from_raw_os_error(libc::EIO)),
         };
-        let mut memory = Blocks::new(2);
+        let mut memory = AlignedMemory::new(2);
         for at in [0, 1] {
             let into = &mut memory.bytes_mut()[at..at + BLOCK + 10];
             let length = || Ok(3 * BLOCK as u64);

@@ -102,8 +102,8 @@ impl<T: Pod> PinnedBuf<T> {
     }
 
     /// The host accesses all elements now, by their address.
-    pub(crate) fn is_accessed(&self, access: Access) {
-        self.region.bytes().is_accessed(0..self.len * size_of::<T>(), access);
+    pub(crate) fn announce_access(&self, access: Access) {
+        self.region.bytes().announce_access(0..self.len * size_of::<T>(), access);
     }
 
     /// The number of elements.

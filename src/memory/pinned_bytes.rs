@@ -8,7 +8,7 @@ use super::block::Block;
 use super::hazard::{Access, Hazards};
 use crate::context::Context;
 use crate::driver::Poll;
-use crate::error::{Context as Found, Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Found, Result};
 
 /// Page-locked memory that a copy names, without its type: where to record its uses. Somebody has
 /// the right to the block during `'a`.
@@ -90,13 +90,13 @@ impl<'a> PinnedBytes<'a> {
     ) -> Result<()> {
         self.context().check_process(operation)?;
         self.hazards().wait(&range, access, operation)?;
-        self.is_accessed(range, access);
+        self.announce_access(range, access);
         Ok(())
     }
 
     /// The host accesses the bytes now.
     #[inline]
-    pub(super) fn is_accessed(self, range: Range<usize>, access: Access) {
+    pub(super) fn announce_access(self, range: Range<usize>, access: Access) {
         let start = self.ptr().as_ptr().wrapping_add(range.start);
         self.context().host_access(start, range.len(), access == Access::Write);
     }
@@ -110,7 +110,7 @@ impl<'a> PinnedBytes<'a> {
         self.context().check_process(operation)?;
         match self.hazards().poll(&range, access)? {
             Poll::Done => {
-                self.is_accessed(range, access);
+                self.announce_access(range, access);
                 Ok(())
             }
             Poll::NotReady => Err(Error::new(

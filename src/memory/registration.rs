@@ -109,7 +109,7 @@ pub(super) struct Registration<O> {
 }
 
 /// Why the registration could not end.
-enum Failure {
+enum NotEnded {
     /// A device may still access the memory.
     InUse(Error),
     /// No device accesses the memory any more, but it is still page-locked.
@@ -170,19 +170,19 @@ impl<O: Send + 'static> Registration<O> {
     }
 
     /// Blocks until the device is done with the memory, and unregisters it.
-    fn unlock(&self, operation: &'static str) -> Result<(), Failure> {
+    fn unlock(&self, operation: &'static str) -> Result<(), NotEnded> {
         let bytes = self.block.bytes();
         if bytes == 0 {
             return Ok(());
         }
         let driver = self.context.driver(operation).map_err(|error| {
             // The device works on the parent's memory, not on that of a forked child.
-            if self.context.is_current() { Failure::InUse(error) } else { Failure::Locked(error) }
+            if self.context.is_current() { NotEnded::InUse(error) } else { NotEnded::Locked(error) }
         })?;
         let mut result = Ok(());
         for user in self.block.hazards().pending(&(0..usize::MAX), Access::Write) {
             let finished = user.stream.finish(user.fence.position, operation);
-            result = result.and(finished.map_err(Failure::InUse));
+            result = result.and(finished.map_err(NotEnded::InUse));
         }
         result?;
         if self.locked_elsewhere {
@@ -192,7 +192,7 @@ impl<O: Send + 'static> Registration<O> {
         // the block alone, so no further use can come.
         unsafe { driver.host_unregister(self.block.ptr()) }.map_err(|code| {
             let what = format_args!("unregistering {bytes} bytes");
-            Failure::Locked(self.context.error(code, "cudaHostUnregister", what))
+            NotEnded::Locked(self.context.error(code, "cudaHostUnregister", what))
         })
     }
 
@@ -204,7 +204,7 @@ impl<O: Send + 'static> Registration<O> {
                 let owner = self.owner.lock().take().expect("the buffer has not been dropped");
                 Ok(*ManuallyDrop::into_inner(owner))
             }
-            Err(Failure::InUse(error) | Failure::Locked(error)) => Err(error),
+            Err(NotEnded::InUse(error) | NotEnded::Locked(error)) => Err(error),
         }
     }
 
@@ -225,8 +225,8 @@ impl<O: Send + 'static> Registration<O> {
                 self.count_lost();
                 Ok(())
             }
-            Err(Failure::Locked(error)) => Err(error),
-            Err(Failure::InUse(error)) => {
+            Err(NotEnded::Locked(error)) => Err(error),
+            Err(NotEnded::InUse(error)) => {
                 let (bytes, ptr) = (self.block.bytes(), self.block.ptr().as_ptr());
                 let remedy = "Register memory with its owner, or take it from a pool, if it must \
                               survive the loss of a device";

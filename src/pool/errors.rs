@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::books::stats::{Brief, Stats, in_units};
 use super::classes::Size;
-use super::keeper::grow::Failure;
+use super::keeper::grow::NotLocked;
 use super::keeper::limits::Limits;
 use crate::context::Context;
-use crate::error::{Context as Found, CudaCode, Error, ErrorKind, Remedy};
+use crate::error::{CudaCode, Error, ErrorKind, Found, Remedy};
 
 #[cold]
 pub(super) fn too_large(operation: &'static str, bytes: usize) -> Error {
@@ -92,7 +92,7 @@ pub(super) fn no_keeper(operation: &'static str, why: &dyn Display) -> Error {
 #[cold]
 pub(super) fn not_page_locked(
     context: &Context,
-    failure: Failure,
+    failure: NotLocked,
     operation: &'static str,
     bytes: usize,
 ) -> Error {
@@ -105,12 +105,14 @@ pub(super) fn not_page_locked(
         )
     };
     match failure {
-        Failure::Refused(error) => error,
-        Failure::NoMemory(Some(available)) => {
+        NotLocked::Refused(error) => error,
+        NotLocked::NoMemory(Some(available)) => {
             no_memory(&format!(": {} are available", in_units(available)))
         }
-        Failure::NoMemory(None) | Failure::Runtime(_, CudaCode::MEMORY_ALLOCATION) => no_memory(""),
-        Failure::Runtime(call, code) => {
+        NotLocked::NoMemory(None) | NotLocked::Runtime(_, CudaCode::MEMORY_ALLOCATION) => {
+            no_memory("")
+        }
+        NotLocked::Runtime(call, code) => {
             context.error(code, call, format_args!("page-locking {bytes} bytes"))
         }
     }

@@ -129,17 +129,17 @@ pub use options::PageLocking;
 /// [`TimedOut`]: crate::ErrorKind::TimedOut
 #[derive(Clone)]
 pub struct PinnedPool {
-    handle: Arc<Handle>,
+    handle: Arc<PoolHandle>,
 }
 
 /// What the clones share; the pool closes with the last.
-struct Handle {
+struct PoolHandle {
     core: Arc<Core>,
     /// What they have given out by address.
     table: AddressTable,
 }
 
-impl Drop for Handle {
+impl Drop for PoolHandle {
     fn drop(&mut self) {
         if self.core.context.is_current() {
             // If no thread can be had the core leaks, because live buffers rely on it.
@@ -165,8 +165,8 @@ impl<T: Pod> PinnedBuf<T> {
 
 impl PinnedPool {
     fn of(core: Arc<Core>) -> Self {
-        let handle = Arc::new(Handle { core, table: AddressTable::default() });
-        let held: Weak<Handle> = Arc::downgrade(&handle);
+        let handle = Arc::new(PoolHandle { core, table: AddressTable::default() });
+        let held: Weak<PoolHandle> = Arc::downgrade(&handle);
         handle.core.handle.set(held).expect("a core has one handle");
         PinnedPool { handle }
     }

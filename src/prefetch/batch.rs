@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::copy::Copied;
-use super::shelf::{Set, Shelf};
+use super::recycler::{BatchMemory, Recycler};
 use crate::error::Result;
 #[cfg(feature = "capi")]
 use crate::memory::DeviceBuf;
@@ -28,17 +28,17 @@ pub struct DeviceBatch {
     number: u64,
     ticket: Ticket,
     /// There until drop.
-    set: Option<Set>,
-    shelf: Arc<Shelf>,
+    set: Option<BatchMemory>,
+    recycler: Arc<Recycler>,
 }
 
 impl DeviceBatch {
-    pub(super) fn new(copied: Copied, shelf: &Arc<Shelf>) -> Self {
+    pub(super) fn new(copied: Copied, recycler: &Arc<Recycler>) -> Self {
         let Copied { number, ticket, set } = copied;
-        DeviceBatch { number, ticket, set: Some(set), shelf: shelf.clone() }
+        DeviceBatch { number, ticket, set: Some(set), recycler: recycler.clone() }
     }
 
-    fn set(&self) -> &Set {
+    fn set(&self) -> &BatchMemory {
         self.set.as_ref().expect("there until drop")
     }
 
@@ -67,7 +67,7 @@ impl DeviceBatch {
     /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if there is none, or its bytes are no whole
     /// number of elements.
     pub fn slice<T: Pod>(&self, name: &str) -> Result<DeviceSlice<'_, T>> {
-        let Set { parts, buffer } = self.set();
+        let BatchMemory { parts, buffer } = self.set();
         let part = parts.get("DeviceBatch::slice", name)?;
         buffer.slice(part.start..part.end())?.cast()
     }
@@ -78,7 +78,7 @@ impl DeviceBatch {
     ///
     /// As for [`slice`](Self::slice).
     pub fn slice_mut<T: Pod>(&mut self, name: &str) -> Result<DeviceSliceMut<'_, T>> {
-        let Set { parts, buffer } = self.set.as_mut().expect("there until drop");
+        let BatchMemory { parts, buffer } = self.set.as_mut().expect("there until drop");
         let part = parts.get("DeviceBatch::slice_mut", name)?;
         buffer.slice_mut(part.start..part.end())?.cast()
     }
@@ -105,7 +105,7 @@ impl DeviceBatch {
 impl Drop for DeviceBatch {
     fn drop(&mut self) {
         if let Some(set) = self.set.take() {
-            self.shelf.give_back(set);
+            self.recycler.give_back(set);
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::batch::DeviceBatch;
 use super::core::{Core, Head, Outcome};
 use super::progress::Progress;
-use super::shelf::Shelf;
+use super::recycler::Recycler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stream::Stream;
 
@@ -36,7 +36,7 @@ const NEXT: &str = "Batches::next";
 /// stay valid.
 pub struct Batches {
     core: Arc<Core>,
-    shelf: Arc<Shelf>,
+    recycler: Arc<Recycler>,
     stream: Stream,
     progress: Progress,
     ended: bool,
@@ -60,11 +60,11 @@ impl StopSwitch {
 impl Batches {
     pub(super) fn new(
         core: Arc<Core>,
-        shelf: Arc<Shelf>,
+        recycler: Arc<Recycler>,
         stream: Stream,
         progress: Progress,
     ) -> Self {
-        Batches { core, shelf, stream, progress, ended: false }
+        Batches { core, recycler, stream, progress, ended: false }
     }
 
     /// What ends the pipeline while another thread waits for a batch.
@@ -132,7 +132,7 @@ impl Batches {
         let process = self.stream.timeline.context().check_process(NEXT);
         self.ended = process.is_err();
         process?;
-        self.shelf.record_rest();
+        self.recycler.record_rest();
         Ok(true)
     }
 
@@ -154,7 +154,7 @@ impl Batches {
                     return Some(Err(error));
                 }
                 self.progress.count_yielded();
-                Some(Ok(DeviceBatch::new(copied, &self.shelf)))
+                Some(Ok(DeviceBatch::new(copied, &self.recycler)))
             }
             Outcome::Failed(error) => Some(Err(error)),
             Outcome::Panicked(payload) => {
@@ -189,7 +189,7 @@ impl FusedIterator for Batches {}
 impl Drop for Batches {
     fn drop(&mut self) {
         if self.stream.timeline.context().is_current() {
-            self.shelf.close();
+            self.recycler.close();
             self.core.stop();
         }
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!   slices of pageable memory, much    --- the staging ring, the copy team ---.
 //!   slices of pageable memory, little  --- memcpy ----> a block ---------------+--> device memory
-//!   reserved slices                    --- fill() ----> of the pool            '    from the shelf
+//!   reserved slices                    --- fill() ----> of the pool            '    recycled
 //! ```
 //!
 //! A worker keeps what it needs for that from batch to batch: blocks, and lists.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::host::{FillBlock, HostBatch, IntoHostBatch, Slices};
 use super::parts::Parts;
 use super::progress::Progress;
-use super::shelf::{Set, Shelf};
+use super::recycler::{BatchMemory, Recycler};
 use crate::copy::entry::{Direction, Entry};
 use crate::copy::route::Between;
 use crate::copy::staged::team::Workload;
@@ -32,7 +32,7 @@ pub(super) struct Copied {
     pub(super) number: u64,
     /// Of an event of its own, so that the consumer's stream can be made to wait by one call.
     pub(super) ticket: Ticket,
-    pub(super) set: Set,
+    pub(super) set: BatchMemory,
 }
 
 /// What a worker copies with.
@@ -40,7 +40,7 @@ pub(super) struct Copier {
     /// This worker's own: a copy that waits for the consumer delays no other worker.
     stream: Stream,
     blocks: Blocks,
-    shelf: Arc<Shelf>,
+    recycler: Arc<Recycler>,
     progress: Progress,
     /// Empty between two batches, but for their memory.
     slices: Slices<'static>,
@@ -48,11 +48,15 @@ pub(super) struct Copier {
 }
 
 impl Copier {
-    pub(super) fn new(shelf: &Arc<Shelf>, pool: &PinnedPool, progress: &Progress) -> Result<Self> {
+    pub(super) fn new(
+        recycler: &Arc<Recycler>,
+        pool: &PinnedPool,
+        progress: &Progress,
+    ) -> Result<Self> {
         Ok(Copier {
-            stream: shelf.device().stream()?,
+            stream: recycler.device().stream()?,
             blocks: Blocks { pool: pool.clone(), kept: [None, None] },
-            shelf: shelf.clone(),
+            recycler: recycler.clone(),
             progress: progress.clone(),
             slices: Slices::default(),
             entries: Vec::new(),
@@ -78,7 +82,7 @@ impl Copier {
             return Ok(None);
         }
         let is_small = self.stream.device.engine()?.is_small(total);
-        let mut set = self.shelf.take(total)?;
+        let mut set = self.recycler.take(total)?;
         std::mem::swap(&mut slices.parts, &mut set.parts);
         let reserved = slices.has_reserved();
         let enqueued = if reserved || is_small {
@@ -107,7 +111,7 @@ impl Copier {
                 Ok(Some(Copied { number, ticket, set }))
             }
             Err(error) => {
-                self.shelf.put(set);
+                self.recycler.put(set);
                 Err(error)
             }
         }
@@ -126,8 +130,8 @@ impl Copier {
     }
 
     /// Copies slices that are all there through the ring.
-    fn stage(&mut self, set: &mut Set, sources: &[Option<&[u8]>]) -> Result<Ticket> {
-        let Set { parts, buffer } = set;
+    fn stage(&mut self, set: &mut BatchMemory, sources: &[Option<&[u8]>]) -> Result<Ticket> {
+        let BatchMemory { parts, buffer } = set;
         let slices = parts.as_slice().iter().zip(sources.iter().flatten());
         let (mut rest, mut at) = (buffer.as_slice_mut(), 0);
         let mut entries: Vec<Entry<'_>> = std::mem::take(&mut self.entries);

@@ -54,7 +54,7 @@ pub(super) enum Head {
 
 pub(super) struct Core {
     ordered: bool,
-    state: Mutex<State>,
+    state: Mutex<Window>,
     /// There may be something to pull.
     room: Condvar,
     /// Counts, under the lock, how often `room` was signalled. Read by workers that spin.
@@ -63,7 +63,7 @@ pub(super) struct Core {
     ready: Condvar,
 }
 
-struct State {
+struct Window {
     slots: Box<[Option<Outcome>]>,
     /// The number of the next to be taken.
     head: u64,
@@ -81,7 +81,7 @@ struct State {
     asleep: usize,
 }
 
-impl State {
+impl Window {
     fn at(&self, number: u64) -> usize {
         (number % self.slots.len() as u64) as usize
     }
@@ -107,7 +107,7 @@ fn look(head: Head) {
 
 impl Core {
     pub(super) fn new(depth: usize, ordered: bool) -> Self {
-        let state = State {
+        let state = Window {
             slots: (0..depth).map(|_| None).collect(),
             head: 0,
             next: 0,
@@ -171,9 +171,9 @@ impl Core {
 
     /// Tells one worker, or all, that there may be something to pull. A worker that spins needs no
     /// wake-up, and tells the next one when it has pulled.
-    fn wake_workers(&self, state: MutexGuard<'_, State>, all: bool) {
+    fn wake_workers(&self, state: MutexGuard<'_, Window>, all: bool) {
         self.changes.fetch_add(1, Ordering::Relaxed);
-        let State { spinning, asleep, .. } = *state;
+        let Window { spinning, asleep, .. } = *state;
         drop(state);
         if asleep > 0 && all {
             self.room.notify_all();
@@ -223,7 +223,7 @@ impl Core {
         self.wake_consumer(state);
     }
 
-    fn wake_consumer(&self, mut state: MutexGuard<'_, State>) {
+    fn wake_consumer(&self, mut state: MutexGuard<'_, Window>) {
         let waker = state.waker.take();
         drop(state);
         self.ready.notify_one();

@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::byte_count;
 
 /// What goes wrong in the producer's own code.
-type Failure = Box<dyn StdError + Send + Sync>;
+type ProducerError = Box<dyn StdError + Send + Sync>;
 
 /// A batch in host memory. Implemented for one slice (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`, arrays and
 /// `&'static [T]`, named `"0"`), for tuples of those (`"0"`, `"1"`, ...), and for maps from names
@@ -67,15 +67,15 @@ pub trait IntoHostBatch {
 impl<B: HostBatch> IntoHostBatch for B {
     type Batch = B;
 
-    fn into_batch(self) -> Result<B, Failure> {
+    fn into_batch(self) -> Result<B, ProducerError> {
         Ok(self)
     }
 }
 
-impl<B: HostBatch, E: Into<Failure>> IntoHostBatch for Result<B, E> {
+impl<B: HostBatch, E: Into<ProducerError>> IntoHostBatch for Result<B, E> {
     type Batch = B;
 
-    fn into_batch(self) -> Result<B, Failure> {
+    fn into_batch(self) -> Result<B, ProducerError> {
         self.map_err(Into::into)
     }
 }
@@ -195,7 +195,7 @@ pub struct FillBatch<const N: usize, F> {
 impl<const N: usize, F, E> FillBatch<N, F>
 where
     F: FnOnce(&mut FillBlock<'_>) -> Result<(), E>,
-    E: Into<Failure>,
+    E: Into<ProducerError>,
 {
     /// A batch of these slices, which `fill` is to write. Whatever it leaves has unspecified
     /// contents.
@@ -208,7 +208,7 @@ where
 impl<const N: usize, F, E> HostBatch for FillBatch<N, F>
 where
     F: FnOnce(&mut FillBlock<'_>) -> Result<(), E>,
-    E: Into<Failure>,
+    E: Into<ProducerError>,
 {
     fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
         for space in &self.spaces {
@@ -216,7 +216,7 @@ where
         }
     }
 
-    fn fill(&mut self, block: &mut FillBlock<'_>) -> Result<(), Failure> {
+    fn fill(&mut self, block: &mut FillBlock<'_>) -> Result<(), ProducerError> {
         self.fill.take().map_or(Ok(()), |fill| fill(block).map_err(Into::into))
     }
 }

@@ -7,13 +7,13 @@
 //!   one at a      device copy on a                                 for the copy, on the device
 //!   time          stream of its own           ^
 //!                     ^                       |
-//!                     `---- shelf <-----------+--- a dropped DeviceBatch: buffers, with their uses
+//!                     `--- recycler <---------+--- a dropped DeviceBatch: buffers, with their uses
 //! ```
 //!
 //! ```text
 //!   host     what a batch is            worker   a thread's life: pull, copy, deliver
 //!   parts    what lies where in it      copy     one batch's way to the device
-//!   core     the slots, and who waits   shelf    device memory between two batches
+//!   core     the slots, and who waits   recycler device memory between two batches
 //!   batches  the consumer's end         batch    what the consumer gets       progress   counters
 //! ```
 //!
@@ -35,7 +35,7 @@ mod core;
 mod host;
 mod parts;
 mod progress;
-mod shelf;
+mod recycler;
 mod worker;
 
 use std::sync::Arc;
@@ -48,7 +48,7 @@ pub use host::{Elements, FillBatch, FillBlock, HostBatch, IntoHostBatch, Reserve
 pub use progress::Progress;
 
 use self::core::{Core, START};
-use self::shelf::Shelf;
+use self::recycler::Recycler;
 use self::worker::Pipeline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::PinnedPool;
@@ -180,10 +180,10 @@ where
         self.stream.timeline.open(START)?;
         let Prefetch { batches, pool, stream, depth, workers, ordered, drop_last } = self;
         let (core, progress) = (Arc::new(Core::new(depth, ordered)), Progress::default());
-        let shelf = Arc::new(Shelf::new(&stream, depth));
+        let recycler = Arc::new(Recycler::new(&stream, depth));
         // Dropped by an error below, it stops the workers that have started.
-        let consumer = Batches::new(core.clone(), shelf.clone(), stream, progress.clone());
-        Pipeline::start(batches, drop_last, core, progress, &shelf, &pool, workers)?;
+        let consumer = Batches::new(core.clone(), recycler.clone(), stream, progress.clone());
+        Pipeline::start(batches, drop_last, core, progress, &recycler, &pool, workers)?;
         Ok(consumer)
     }
 }

@@ -8,7 +8,7 @@ use super::copy::Copier;
 use super::core::{Core, Outcome, START};
 use super::host::IntoHostBatch;
 use super::progress::Progress;
-use super::shelf::Shelf;
+use super::recycler::Recycler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::PinnedPool;
 use crate::process::{call_user, thread};
@@ -19,13 +19,13 @@ pub(super) struct Pipeline<I: Iterator> {
     core: Arc<Core>,
     progress: Progress,
     /// `None` while a worker pulls, and after the end.
-    source: Mutex<Option<Source<I>>>,
+    producer: Mutex<Option<Producer<I>>>,
     /// There if a last batch may be dropped.
     first: Option<FirstBytes>,
 }
 
 /// The producer, and what has been pulled from it only to see whether it goes on.
-struct Source<I: Iterator> {
+struct Producer<I: Iterator> {
     batches: I,
     held: Option<I::Item>,
 }
@@ -47,18 +47,18 @@ where
         drop_last: bool,
         core: Arc<Core>,
         progress: Progress,
-        shelf: &Arc<Shelf>,
+        recycler: &Arc<Recycler>,
         pool: &PinnedPool,
         workers: usize,
     ) -> Result<()> {
         let pipeline = Arc::new(Pipeline {
             core,
             progress,
-            source: Mutex::new(Some(Source { batches, held: None })),
+            producer: Mutex::new(Some(Producer { batches, held: None })),
             first: drop_last.then(FirstBytes::default),
         });
         for number in 0..workers {
-            let copier = Copier::new(shelf, pool, &pipeline.progress)?;
+            let copier = Copier::new(recycler, pool, &pipeline.progress)?;
             let name = format!("pinlane-load-{number}");
             let work = |(pipeline, copier): (Arc<Self>, Copier)| pipeline.work(copier);
             if let Err(refused) = thread::start(&name, (pipeline.clone(), copier), work) {
@@ -91,25 +91,25 @@ where
                 }
             }
         }
-        self.drop_source();
+        self.drop_producer();
     }
 
     /// The next batch; nobody else has the producer.
     fn pull(&self) -> Pulled<I::Item> {
-        let Some(mut source) = self.source.lock().take() else { return Pulled::End };
+        let Some(mut producer) = self.producer.lock().take() else { return Pulled::End };
         let look_ahead = self.first.is_some();
         let pulled = catch_unwind(AssertUnwindSafe(|| {
-            let item = source.held.take().or_else(|| source.batches.next());
+            let item = producer.held.take().or_else(|| producer.batches.next());
             if look_ahead && item.is_some() {
-                source.held = source.batches.next();
+                producer.held = producer.batches.next();
             }
-            let is_last = look_ahead && source.held.is_none();
+            let is_last = look_ahead && producer.held.is_none();
             item.map(|item| (item, is_last))
         }));
         let goes_on = matches!(pulled, Ok(Some((_, false))));
-        *self.source.lock() = Some(source);
+        *self.producer.lock() = Some(producer);
         if !goes_on {
-            self.drop_source();
+            self.drop_producer();
         }
         match pulled {
             Ok(Some((item, is_last))) => Pulled::Batch { item, is_last },
@@ -119,9 +119,9 @@ where
     }
 
     /// The producer's own code runs, without the lock.
-    fn drop_source(&self) {
-        let source = self.source.lock().take();
-        call_user(move || drop(source));
+    fn drop_producer(&self) {
+        let producer = self.producer.lock().take();
+        call_user(move || drop(producer));
     }
 
     /// Copies a batch, and delivers what became of it.

@@ -3,7 +3,7 @@
 
 use super::indices::{Indices, Numbers};
 use super::tables::{HostTable, Tables};
-use crate::batch::items::Item;
+use crate::batch::items::BatchItem;
 use crate::batch::list::{Downloads, List, Prepared, Uploads};
 use crate::copy::entry::{Direction, Entry};
 use crate::copy::order::Door;
@@ -46,7 +46,7 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: Tables<'_, '_>) -> R
                 Some(pinned) => Entry::pinned(host, pinned, device),
                 None => Entry::pageable(host, device),
             };
-            list.push(Item { entry, host_bytes: tables.row, is_slice });
+            list.push(BatchItem { entry, host_bytes: tables.row, is_slice });
         }
     }
     match tables.direction {

@@ -45,7 +45,7 @@ struct StagedTransfer<'e, 'a> {
     threads: usize,
     /// How the units are written: to slots, or to the caller's memory.
     stores: Stores,
-    progress: Mutex<Progress<'e>>,
+    progress: Mutex<LaidOut<'e>>,
     submitted: AtomicU64,
     /// Of an upload.
     filled: Filled<'e>,
@@ -54,7 +54,7 @@ struct StagedTransfer<'e, 'a> {
 }
 
 #[derive(Default)]
-struct Progress<'e> {
+struct LaidOut<'e> {
     cursor: Cursor,
     /// How many bytes have been laid out, and in how many portions.
     done: usize,
@@ -149,8 +149,8 @@ impl Engine {
 
 impl<'e> StagedTransfer<'e, '_> {
     /// Lays out the next portion, of at most `piece` bytes of the slot.
-    fn lay_out(&self, progress: &mut Progress<'e>, taken: &SlotGuard<'e>, piece: usize) {
-        taken.slot().host().is_accessed(Access::Write);
+    fn lay_out(&self, progress: &mut LaidOut<'e>, taken: &SlotGuard<'e>, piece: usize) {
+        taken.slot().host().announce_access(Access::Write);
         let items = self.route == Route::Kernel;
         let unit = self.engine.options.unit(piece, self.threads);
         // One warp moves an item.
@@ -216,7 +216,7 @@ impl<'e> StagedTransfer<'e, '_> {
     }
 
     /// The next slot of an upload.
-    fn open_up(&self, progress: &mut Progress<'e>) -> Result<Option<SlotGuard<'e>>> {
+    fn open_up(&self, progress: &mut LaidOut<'e>) -> Result<Option<SlotGuard<'e>>> {
         let Engine { options, ring, pool, .. } = self.engine;
         let bytes = self.transfer.survey.group.bytes;
         let operation = self.transfer.door.operation;
@@ -237,7 +237,7 @@ impl<'e> StagedTransfer<'e, '_> {
     }
 
     /// The next slot of a download; its copy, and those of more slots, have been enqueued.
-    fn open_down(&self, progress: &mut Progress<'e>) -> Result<Option<(SlotGuard<'e>, Ticket)>> {
+    fn open_down(&self, progress: &mut LaidOut<'e>) -> Result<Option<(SlotGuard<'e>, Ticket)>> {
         let Engine { options, ring, pool, .. } = self.engine;
         let bytes = self.transfer.survey.group.bytes;
         // Not all at once: the first is to be emptied while the device copies the others.
@@ -282,7 +282,7 @@ impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
                 Some((taken, ticket)) => {
                     drop(progress);
                     ticket.wait_in(self.transfer.door.operation)?;
-                    taken.slot().host().is_accessed(Access::Read);
+                    taken.slot().host().announce_access(Access::Read);
                     Some(taken)
                 }
                 None => None,

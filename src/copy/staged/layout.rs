@@ -31,12 +31,12 @@ use crate::driver::{DevicePtr, Item};
 /// A list of entries, as far as the device is concerned.
 pub(super) trait Entries {
     fn count(&self) -> usize;
-    fn place(&self, entry: usize) -> Place;
+    fn span(&self, entry: usize) -> DeviceSpan;
 }
 
 /// Where an entry lies on the device.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct DeviceSpan {
     /// Tells its allocation from others.
     pub(super) home: usize,
     pub(super) address: DevicePtr,
@@ -122,15 +122,15 @@ impl Entries for [Entry<'_>] {
     }
 
     #[inline]
-    fn place(&self, entry: usize) -> Place {
+    fn span(&self, entry: usize) -> DeviceSpan {
         let entry = &self[entry];
         let device = &entry.device;
         let blocks = entry.in_blocks();
-        Place { home: device.home(), address: device.ptr(), bytes: device.len(), blocks }
+        DeviceSpan { home: device.home(), address: device.ptr(), bytes: device.len(), blocks }
     }
 }
 
-impl Place {
+impl DeviceSpan {
     /// What the bytes from `at` on are aligned to in a slot, and their distance from such a
     /// boundary. Few bytes are not worth the gap that whole blocks leave before them.
     #[inline]
@@ -165,7 +165,7 @@ impl Layout {
         self.piece = sizes.piece;
         let mut in_unit = 0;
         while cursor.entry < entries.count() {
-            let place = entries.place(cursor.entry);
+            let place = entries.span(cursor.entry);
             if cursor.at == 0
                 && let Some(sum) = sums.at(cursor.entry)
                 && self.fill_with(sum, place, *cursor, &mut in_unit, sizes)
@@ -217,7 +217,7 @@ impl Layout {
     fn fill_with(
         &mut self,
         sum: Sum,
-        place: Place,
+        place: DeviceSpan,
         at: Cursor,
         in_unit: &mut usize,
         sizes: Sizes,
@@ -254,7 +254,7 @@ impl Layout {
     }
 
     /// Notes bytes at `offset` of the slot that go to the device, `at` bytes after `place`.
-    fn add_to_run(&mut self, place: &Place, at: usize, offset: usize, bytes: usize) {
+    fn add_to_run(&mut self, place: &DeviceSpan, at: usize, offset: usize, bytes: usize) {
         let (home, device) = (place.home, place.address + at as DevicePtr);
         match self.runs.last_mut() {
             Some(run)
@@ -322,7 +322,7 @@ fn walk<E: Entries + ?Sized>(
     let Unit { from: mut at, to, mut offset, first: mut number } = unit;
     std::iter::from_fn(move || {
         while at.entry <= to.entry && at != to {
-            let place = entries.place(at.entry);
+            let place = entries.span(at.entry);
             let stop = if at.entry == to.entry { to.at } else { place.bytes };
             let bytes = stop - at.at;
             let Cursor { entry, at: start } = at;
@@ -351,9 +351,9 @@ mod tests {
         fn count(&self) -> usize {
             self.0.len()
         }
-        fn place(&self, entry: usize) -> Place {
+        fn span(&self, entry: usize) -> DeviceSpan {
             let (address, bytes) = self.0[entry];
-            Place { home: 0, address, bytes, blocks: None }
+            DeviceSpan { home: 0, address, bytes, blocks: None }
         }
     }
 
@@ -456,9 +456,9 @@ mod tests {
             fn count(&self) -> usize {
                 4
             }
-            fn place(&self, entry: usize) -> Place {
+            fn span(&self, entry: usize) -> DeviceSpan {
                 let address = 0x1000 + 64 * entry as u64;
-                Place { home: entry / 2, address, bytes: 64, blocks: None }
+                DeviceSpan { home: entry / 2, address, bytes: 64, blocks: None }
             }
         }
         let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
@@ -497,9 +497,9 @@ mod tests {
             fn count(&self) -> usize {
                 self.0.len()
             }
-            fn place(&self, entry: usize) -> Place {
+            fn span(&self, entry: usize) -> DeviceSpan {
                 let (start, bytes) = self.0[entry];
-                Place { home: entry, address: 0x1007, bytes, blocks: Some(start) }
+                DeviceSpan { home: entry, address: 0x1007, bytes, blocks: Some(start) }
             }
         }
         let block = BLOCK as u64;

@@ -9,10 +9,10 @@ use crate::ticket::Ticket;
 
 /// The queue of one upload.
 #[derive(Default)]
-pub(super) struct Filled<'e>(Mutex<Queue<'e>>);
+pub(super) struct Filled<'e>(Mutex<Submissions<'e>>);
 
 #[derive(Default)]
-struct Queue<'e> {
+struct Submissions<'e> {
     slots: VecDeque<&'e Slot>,
     /// A thread is submitting, and looks here again when it has. Two at once would wait for each
     /// other in the runtime, asleep.

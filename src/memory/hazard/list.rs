@@ -167,7 +167,7 @@ impl List {
     }
 
     /// Notes how many uses are left after tidying, and shrinks the memory to about as many.
-    pub(super) fn is_tidy(&mut self) {
+    pub(super) fn finish_tidying(&mut self) {
         let left = self.len();
         let Some(more) = &mut self.more else { return };
         more.left = left;

@@ -106,7 +106,7 @@ impl Hazards {
             drop(asked);
             uses = self.lock();
         }
-        uses.is_tidy();
+        uses.finish_tidying();
     }
 
     /// Forgets the uses that lie in `range` and are on other streams of the same device. The caller

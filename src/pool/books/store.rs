@@ -27,11 +27,11 @@ use crate::context::Context;
 use crate::memory::block::{Block, BlockOwner, BlockRef};
 use crate::pool::by_address::known::Known;
 use crate::pool::classes::{PAGE, Size};
-use crate::pool::keeper::grow::{LEAST_PART, Memory};
+use crate::pool::keeper::grow::{LEAST_PART, SlabMemory};
 
 /// A piece of page-locked memory, cut into blocks of one size. Dropping it leaks it.
 pub(crate) struct Slab {
-    pub(crate) memory: Memory,
+    pub(crate) memory: SlabMemory,
     size: Size,
     blocks: NonNull<[Block]>,
     /// The number of the stock of its size.
@@ -53,7 +53,7 @@ impl Slab {
     /// Cuts `memory` into blocks, which are all free. `owner` must outlive every block that is
     /// taken.
     fn new(
-        memory: Memory,
+        memory: SlabMemory,
         size: Size,
         home: usize,
         stock: usize,
@@ -337,7 +337,7 @@ impl Store {
     }
 
     /// Adds page-locked memory of committed bytes.
-    pub(crate) fn add(&mut self, memory: Memory, size: Size, owner: NonNull<dyn BlockOwner>) {
+    pub(crate) fn add(&mut self, memory: SlabMemory, size: Size, owner: NonNull<dyn BlockOwner>) {
         let home = self.vacant.pop().unwrap_or_else(|| {
             self.slabs.push(None);
             self.slabs.len() - 1

@@ -32,12 +32,12 @@ pub(crate) struct Addresses {
 }
 
 /// What it points to is up to the caller.
-pub(crate) type Entry = AtomicPtr<Block>;
+pub(crate) type AddressEntry = AtomicPtr<Block>;
 
 impl Addresses {
     /// The entry of an address, if anything ever began near it.
     #[inline]
-    pub(crate) fn get(&self, address: usize) -> Option<&Entry> {
+    pub(crate) fn get(&self, address: usize) -> Option<&AddressEntry> {
         let [root, middle, leaf] = path(address)?;
         child(child(child(&self.root)?.at(root))?.at(middle)).map(|node| node.at(leaf))
     }
@@ -45,7 +45,7 @@ impl Addresses {
     /// The entry of an address; `None` for addresses that are no multiple of [`GRANULE`], or too
     /// high.
     #[inline]
-    pub(crate) fn make(&self, address: usize) -> Option<&Entry> {
+    pub(crate) fn make(&self, address: usize) -> Option<&AddressEntry> {
         let [root, middle, leaf] = path(address)?;
         Some(made(made(made(&self.root).at(root)).at(middle)).at(leaf))
     }

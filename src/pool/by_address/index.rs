@@ -1,7 +1,7 @@
 //! Which block an address lies in: a sorted table of slabs that is read without a lock.
 //!
 //! ```text
-//!   state   [ slab | slab | slab ]      ascending, under a lock
+//!   slabs   [ slab | slab | slab ]      ascending, under a lock
 //!             |  published
 //!             v
 //!   table   [ row | row | row | - ]     atomics, for readers; `version` is odd while they change
@@ -45,12 +45,12 @@ pub(crate) struct Index {
     table: AtomicPtr<Table>,
     /// How many rows of the table are in use.
     count: AtomicUsize,
-    state: Mutex<State>,
+    slabs: Mutex<Slabs>,
 }
 
 #[derive(Default)]
-struct State {
-    slabs: Vec<Extent>,
+struct Slabs {
+    sorted: Vec<Extent>,
     /// The last is the one in use. Boxed, since readers have their addresses.
     #[allow(clippy::vec_box)]
     tables: Vec<Box<Table>>,
@@ -105,7 +105,7 @@ impl Index {
 
     #[cold]
     fn find_under_lock(&self, address: usize) -> Option<Extent> {
-        let slabs = &self.state.lock().slabs;
+        let slabs = &self.slabs.lock().sorted;
         let behind = slabs.partition_point(|slab| slab.begin <= address);
         slabs[..behind].last().copied()
     }
@@ -123,44 +123,44 @@ impl Index {
     }
 
     pub(crate) fn insert(&self, slab: Extent) {
-        let mut state = self.state.lock();
-        let at = state.slabs.partition_point(|other| other.begin < slab.begin);
-        let (before, behind) = state.slabs.split_at(at);
+        let mut slabs = self.slabs.lock();
+        let at = slabs.sorted.partition_point(|other| other.begin < slab.begin);
+        let (before, behind) = slabs.sorted.split_at(at);
         debug_assert!(before.last().is_none_or(|before| before.end <= slab.begin), "they overlap");
         debug_assert!(behind.first().is_none_or(|behind| slab.end <= behind.begin), "they overlap");
-        state.slabs.insert(at, slab);
-        self.publish(&mut state, at);
+        slabs.sorted.insert(at, slab);
+        self.publish(&mut slabs, at);
     }
 
     /// Removes a slab, if it is there.
     pub(crate) fn remove(&self, slab: Extent) {
-        let mut state = self.state.lock();
-        let at = state.slabs.partition_point(|other| other.begin < slab.begin);
-        if state.slabs.get(at) == Some(&slab) {
-            state.slabs.remove(at);
-            self.publish(&mut state, at);
+        let mut slabs = self.slabs.lock();
+        let at = slabs.sorted.partition_point(|other| other.begin < slab.begin);
+        if slabs.sorted.get(at) == Some(&slab) {
+            slabs.sorted.remove(at);
+            self.publish(&mut slabs, at);
         }
     }
 
     /// Shows the slabs to readers; those before the first `same` have not changed.
-    fn publish(&self, state: &mut State, same: usize) {
-        let State { slabs, tables } = state;
+    fn publish(&self, slabs: &mut Slabs, same: usize) {
+        let Slabs { sorted, tables } = slabs;
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
         // Who reads a changed row also reads the odd version, or a later one.
         fence(Ordering::Release);
         let mut same = same;
-        if tables.last().is_none_or(|table| table.0.len() < slabs.len()) {
-            let rows = slabs.len().next_power_of_two().max(FEWEST);
+        if tables.last().is_none_or(|table| table.0.len() < sorted.len()) {
+            let rows = sorted.len().next_power_of_two().max(FEWEST);
             tables.push(Box::new(Table((0..rows).map(|_| Row::default()).collect())));
             same = 0;
         }
         let table = tables.last().expect("there is one");
-        for (row, &slab) in table.0.iter().zip(slabs.iter()).skip(same) {
+        for (row, &slab) in table.0.iter().zip(sorted.iter()).skip(same) {
             row.set(slab);
         }
         self.table.store(std::ptr::from_ref(&**table).cast_mut(), Ordering::Release);
-        self.count.store(slabs.len(), Ordering::Relaxed);
+        self.count.store(sorted.len(), Ordering::Relaxed);
         self.version.store(version.wrapping_add(2), Ordering::Release);
     }
 }

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::addresses::Entry;
+use super::addresses::AddressEntry;
 use super::table::{AddressTable, LENT, block_of, unknown, whole};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::PinnedBuf;
@@ -14,7 +14,7 @@ use crate::memory::block::Block;
 /// A buffer that is lent: its entry is marked until this drops.
 pub(crate) struct Loan<'a> {
     table: &'a AddressTable,
-    entry: &'a Entry,
+    entry: &'a AddressEntry,
     /// What the entry was.
     was: *mut Block,
     /// Never dropped with the loan: the block goes back to the table.

@@ -35,23 +35,23 @@ pub(crate) const LEAST_PART: usize = 8 << 20;
 /// Pause between two registrations: `cudaHostRegister` keeps other threads' CUDA calls waiting.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Page-locked memory. Dropping it leaks it; see [`release`](Memory::release).
-pub(crate) struct Memory {
+/// Page-locked memory. Dropping it leaks it; see [`release`](SlabMemory::release).
+pub(crate) struct SlabMemory {
     ptr: NonNull<u8>,
     bytes: usize,
-    origin: Origin,
+    locked_by: LockedBy,
 }
 
-enum Origin {
+enum LockedBy {
     /// In parts of this many bytes; `usize::MAX` if in one.
-    Registered(ManuallyDrop<Pages>, usize),
-    Allocated,
+    Registration(ManuallyDrop<Pages>, usize),
+    Allocation,
 }
 
-// SAFETY: a `Memory` owns memory that is not tied to a thread.
-unsafe impl Send for Memory {}
+// SAFETY: a `SlabMemory` owns memory that is not tied to a thread.
+unsafe impl Send for SlabMemory {}
 
-impl Memory {
+impl SlabMemory {
     pub(crate) fn ptr(&self) -> NonNull<u8> {
         self.ptr
     }
@@ -62,9 +62,9 @@ impl Memory {
 
     /// No operation may span a multiple of this many bytes.
     pub(crate) fn seam(&self) -> usize {
-        match self.origin {
-            Origin::Registered(_, part) => part,
-            Origin::Allocated => usize::MAX,
+        match self.locked_by {
+            LockedBy::Registration(_, part) => part,
+            LockedBy::Allocation => usize::MAX,
         }
     }
 
@@ -78,8 +78,8 @@ impl Memory {
     /// * The calling thread is not inside a host function.
     pub(crate) unsafe fn release(self, context: &Context) -> bool {
         let Some(driver) = context.releaser() else { return false };
-        match self.origin {
-            Origin::Registered(pages, part) => {
+        match self.locked_by {
+            LockedBy::Registration(pages, part) => {
                 // SAFETY: `register` registered these parts, and by the caller's precondition no
                 // operation is pending.
                 let done = unsafe { unregister(driver, self.ptr, self.bytes, part) };
@@ -89,7 +89,7 @@ impl Memory {
                 done
             }
             // SAFETY: the memory came from `host_alloc`. The rest is the caller's precondition.
-            Origin::Allocated => unsafe { free(driver, self.ptr, self.bytes) },
+            LockedBy::Allocation => unsafe { free(driver, self.ptr, self.bytes) },
         }
     }
 }
@@ -113,7 +113,7 @@ unsafe fn free(driver: &dyn Driver, ptr: NonNull<u8>, bytes: usize) -> bool {
 }
 
 /// Why memory was not page-locked.
-pub(crate) enum Failure {
+pub(crate) enum NotLocked {
     /// The runtime may not be called here.
     Refused(Error),
     /// The system does not have enough memory. How much it has, if it says so.
@@ -139,9 +139,9 @@ pub(crate) fn page_lock(
     parts: Parts,
     bytes: usize,
     align: usize,
-) -> Result<(Memory, Fallbacks), Failure> {
-    let driver = context.driver("PinnedPool::alloc").map_err(Failure::Refused)?;
-    limits::ask_for(bytes).map_err(|available| Failure::NoMemory(Some(available)))?;
+) -> Result<(SlabMemory, Fallbacks), NotLocked> {
+    let driver = context.driver("PinnedPool::alloc").map_err(NotLocked::Refused)?;
+    limits::ask_for(bytes).map_err(|available| NotLocked::NoMemory(Some(available)))?;
     let mut fallbacks = Fallbacks::default();
     // Only registered memory can be aligned to more than a page, and only allocated memory can be
     // write-combined, or be watched.
@@ -159,7 +159,7 @@ pub(crate) fn page_lock(
                 fallbacks.in_parts = memory.seam() < bytes;
                 return Ok((memory, fallbacks));
             }
-            Err(Failure::Runtime(_, code)) if !code.is_sticky() && align <= PAGE => {
+            Err(NotLocked::Runtime(_, code)) if !code.is_sticky() && align <= PAGE => {
                 fallbacks.not_registered = true;
             }
             Err(failure) => return Err(failure),
@@ -174,11 +174,11 @@ fn allocate(
     driver: &dyn Driver,
     bytes: usize,
     flags: HostFlags,
-) -> Result<Memory, Failure> {
-    let failed = |code| Failure::Runtime("cudaHostAlloc", code);
+) -> Result<SlabMemory, NotLocked> {
+    let failed = |code| NotLocked::Runtime("cudaHostAlloc", code);
     let ptr = driver.host_alloc(context.ordinal(), bytes, flags).map_err(failed)?;
     if keep_from_children(ptr, bytes).is_ok() {
-        return Ok(Memory { ptr, bytes, origin: Origin::Allocated });
+        return Ok(SlabMemory { ptr, bytes, locked_by: LockedBy::Allocation });
     }
     // SAFETY: it was just allocated, so that nobody knows of it; the driver may be called here.
     if !unsafe { free(driver, ptr, bytes) } {
@@ -193,12 +193,12 @@ fn map(
     device: Ordinal,
     bytes: usize,
     align: usize,
-) -> Result<(Pages, Fallbacks), Failure> {
+) -> Result<(Pages, Fallbacks), NotLocked> {
     let node = driver.attribute(device, Attribute::HostNumaNode);
     let node = node.ok().and_then(|node| u32::try_from(node).ok());
     Pages::map(bytes, align, node).map_err(|error| match error.kind() {
-        io::ErrorKind::OutOfMemory => Failure::NoMemory(None),
-        _ => Failure::Runtime("cudaHostRegister", CudaCode::MEMORY_ALLOCATION),
+        io::ErrorKind::OutOfMemory => NotLocked::NoMemory(None),
+        _ => NotLocked::Runtime("cudaHostRegister", CudaCode::MEMORY_ALLOCATION),
     })
 }
 
@@ -209,7 +209,7 @@ fn register(
     options: &Options,
     parts: Parts,
     pages: Pages,
-) -> Result<Memory, Failure> {
+) -> Result<SlabMemory, NotLocked> {
     let (ptr, bytes) = (pages.ptr(), pages.bytes());
     let mut part = match parts {
         Parts::One => usize::MAX,
@@ -220,12 +220,12 @@ fn register(
     loop {
         let (registered, answer) = register_parts(driver, context.ordinal(), options, &pages, part);
         let Err(NotRegistered { code, may_be_locked }) = answer else {
-            return Ok(Memory { ptr, bytes, origin: Origin::Registered(pages, part) });
+            return Ok(SlabMemory { ptr, bytes, locked_by: LockedBy::Registration(pages, part) });
         };
         // SAFETY: these parts have just been registered, and nobody knows of them.
         if !unsafe { unregister(driver, ptr, registered, part) } || may_be_locked {
             context.quarantine(bytes, "that were to grow a pool");
-            return Err(Failure::Runtime("cudaHostRegister", code));
+            return Err(NotLocked::Runtime("cudaHostRegister", code));
         }
         let may_shrink = parts != Parts::One && may_be_too_large(code);
         let smaller = smaller_part(part.min(bytes)).filter(|_| may_shrink);
@@ -235,8 +235,8 @@ fn register(
                 drop(ManuallyDrop::into_inner(pages));
                 // An earlier part was registered, so the size of a call is not the obstacle.
                 let no_memory = registered > 0 && code == CudaCode::MEMORY_ALLOCATION;
-                let failure = Failure::Runtime("cudaHostRegister", code);
-                return Err(if no_memory { Failure::NoMemory(None) } else { failure });
+                let failure = NotLocked::Runtime("cudaHostRegister", code);
+                return Err(if no_memory { NotLocked::NoMemory(None) } else { failure });
             }
         }
     }

@@ -9,7 +9,7 @@ use loom::cell::UnsafeCell;
 use super::books::queue::Waiter;
 use super::classes::{PAGE, Size};
 use super::core::Core;
-use super::keeper::grow::Memory;
+use super::keeper::grow::SlabMemory;
 use super::keeper::take::{Patience, Waiting};
 use super::options::Options;
 use super::thread::local;
@@ -56,7 +56,7 @@ impl Pool {
         let core = Core::new(context.clone(), options);
         let mut books = core.lock();
         assert!(books.store.reserve(blocks * PAGE));
-        let memory = Memory(blocks * PAGE);
+        let memory = SlabMemory(blocks * PAGE);
         let first = memory.ptr().addr().get();
         books.store.add(memory, SIZE, core.as_owner());
         drop(books);

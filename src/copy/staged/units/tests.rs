@@ -6,7 +6,7 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::copy::staged::layout::{Cursor, Entries, Place, Sizes};
+use crate::copy::staged::layout::{Cursor, DeviceSpan, Entries, Sizes};
 use crate::copy::staged::ring::Ring;
 use crate::copy::staged::team::{CopyTeam, Workload};
 use crate::copy::survey::Sums;
@@ -39,8 +39,8 @@ impl Entries for OneEntry {
     fn count(&self) -> usize {
         1
     }
-    fn place(&self, _: usize) -> Place {
-        Place { home: 0, address: 0, bytes: 1024 * UNITS, blocks: None }
+    fn span(&self, _: usize) -> DeviceSpan {
+        DeviceSpan { home: 0, address: 0, bytes: 1024 * UNITS, blocks: None }
     }
 }
 

@@ -7,9 +7,9 @@ use crate::context::Context;
 
 pub const LEAST_PART: usize = 8 << 20;
 
-pub struct Memory(pub usize);
+pub struct SlabMemory(pub usize);
 
-impl Memory {
+impl SlabMemory {
     pub fn seam(&self) -> usize {
         usize::MAX
     }

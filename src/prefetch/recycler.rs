@@ -30,31 +30,31 @@ use crate::sync::Mutex;
 const DROP: &str = "DeviceBatch::drop";
 
 /// The device memory of a batch, and the list of what lies where in it.
-pub(super) struct Set {
+pub(super) struct BatchMemory {
     pub(super) parts: Parts,
     pub(super) buffer: DeviceBuf<u8>,
 }
 
-pub(super) struct Shelf {
+pub(super) struct Recycler {
     consumer: Stream,
     /// How many sets there are to be before one is used again.
     enough: usize,
-    state: Mutex<State>,
+    state: Mutex<Inventory>,
 }
 
 #[derive(Default)]
-struct State {
-    free: VecDeque<Set>,
+struct Inventory {
+    free: VecDeque<BatchMemory>,
     /// Dropped where their last use could not be recorded.
-    unrecorded: Vec<Set>,
+    unrecorded: Vec<BatchMemory>,
     /// How many sets there are, here and elsewhere.
     made: usize,
     closed: bool,
 }
 
-impl Shelf {
+impl Recycler {
     pub(super) fn new(consumer: &Stream, depth: usize) -> Self {
-        Shelf { consumer: consumer.clone(), enough: depth + 1, state: Mutex::default() }
+        Recycler { consumer: consumer.clone(), enough: depth + 1, state: Mutex::default() }
     }
 
     pub(super) fn device(&self) -> Device {
@@ -62,7 +62,7 @@ impl Shelf {
     }
 
     /// Device memory for a batch of `bytes` bytes, whose uses may be pending.
-    pub(super) fn take(self: &Arc<Self>, bytes: usize) -> Result<Set> {
+    pub(super) fn take(self: &Arc<Self>, bytes: usize) -> Result<BatchMemory> {
         self.record_rest();
         let too_small = {
             let mut state = self.state.lock();
@@ -78,7 +78,7 @@ impl Shelf {
         };
         let parts = too_small.map_or_else(Parts::default, |set| set.parts);
         match self.device().alloc(rounded(bytes)) {
-            Ok(buffer) => Ok(Set { parts, buffer }),
+            Ok(buffer) => Ok(BatchMemory { parts, buffer }),
             Err(error) => {
                 self.state.lock().made -= 1;
                 Err(error)
@@ -87,7 +87,7 @@ impl Shelf {
     }
 
     /// Takes a batch's memory back from the consumer, on any thread.
-    pub(super) fn give_back(self: &Arc<Self>, set: Set) {
+    pub(super) fn give_back(self: &Arc<Self>, set: BatchMemory) {
         if !self.consumer.timeline.context().is_current() {
             // In a forked child the lock may be held forever. Device memory leaks there.
             return;
@@ -99,7 +99,7 @@ impl Shelf {
         }
         drop(state);
         // No worker or consumer will come.
-        let record = |(shelf, set): (Arc<Self>, Set)| shelf.record_alone(set);
+        let record = |(recycler, set): (Arc<Self>, BatchMemory)| recycler.record_alone(set);
         on_ordinary_thread((self.clone(), set), record, |(_, set)| set.buffer.count_lost());
     }
 
@@ -107,7 +107,7 @@ impl Shelf {
     /// Returns the memory if this thread cannot record there. What the stream still does with it,
     /// perhaps by work that only the consumer knows, cannot be told if recording fails: then it is
     /// never used again.
-    fn record(&self, door: Door<'_>, mut set: Set) -> Option<Set> {
+    fn record(&self, door: Door<'_>, mut set: BatchMemory) -> Option<BatchMemory> {
         let operands = [set.buffer.writing()];
         let recorded = door.portion(&operands, |_, _| Ok(()), String::new, |_| {});
         let elsewhere = |error: &Error| error.kind() == ErrorKind::WrongThread;
@@ -119,7 +119,7 @@ impl Shelf {
         None
     }
 
-    fn lose(&self, set: Set) {
+    fn lose(&self, set: BatchMemory) {
         self.state.lock().made -= 1;
         set.buffer.quarantine();
     }
@@ -131,7 +131,7 @@ impl Shelf {
     }
 
     /// Records on this ordinary thread what the consumer's stream does with the memory.
-    fn record_alone(&self, set: Set) {
+    fn record_alone(&self, set: BatchMemory) {
         let Some(set) = self.record(self.consumer.door(DROP), set) else { return };
         // It is another thread's default stream. The legacy stream waits for it, with all that it
         // has been given (CUDA Runtime API, "Stream synchronization behavior").
@@ -142,7 +142,7 @@ impl Shelf {
     }
 
     /// Takes memory back that the consumer has not seen.
-    pub(super) fn put(&self, set: Set) {
+    pub(super) fn put(&self, set: BatchMemory) {
         let mut state = self.state.lock();
         if state.closed {
             drop(state);
