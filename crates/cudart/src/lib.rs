@@ -1,5 +1,5 @@
 //! A CUDA runtime and a CUDA driver over pinlane's emulated device: `libcudart.so.13`,
-//! `libcudart.so.12` and `libcuda.so.1` for programs that nobody changed. docs/drop-in.md says how
+//! `libcudart.so.12` and `libcuda.so.1` for unchanged programs. docs/drop-in.md says how
 //! to use them.
 //!
 //! What CUDA does is in [`pinlane_emulator::Face`]. Here is C: names, structs and checks

@@ -1,7 +1,7 @@
-// Ordinary memory is uploaded behind the host function that fills it.
+// Ordinary memory is uploaded after the host function that fills it.
 //
 // A constructor of cudax::async_buffer let a host function fill a temporary, and enqueued the
-// upload behind it. The bytes arrived that were there before.
+// upload after it. The bytes arrived that were there before.
 // Report: https://github.com/NVIDIA/cccl/issues/3814
 // Wrong: the order of the stream does not hold for reading memory that is not page-locked.
 // Finds: SourceChanged

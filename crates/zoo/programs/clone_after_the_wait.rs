@@ -3,7 +3,7 @@
 //! TRL's activation offloading let its transfer stream wait for the compute stream, and then cloned
 //! tensors that were not contiguous.
 //! Report: https://github.com/huggingface/trl/pull/7195
-//! Wrong: the clone is enqueued behind the snapshot that the transfer stream waits for.
+//! Wrong: the clone is enqueued after the snapshot that the transfer stream waits for.
 //! Finds: Race: CopyD2H on stream B after CopyD2D on stream A
 
 use pinlane_driver::DriverResult;

@@ -19,7 +19,7 @@ static bool program(void) {
     OK(cudaEventRecord(moved, NULL));
     OK(cudaEventSynchronize(moved));
   }
-  // The reader is told: it has a stream of its own.
+  // The reader gets the message: it has a stream of its own.
   OK(cudaMemcpyAsync(host, to, BYTES, cudaMemcpyDeviceToHost, reader));
   OK(cudaStreamSynchronize(reader));
   return all_are(host, 4, BYTES);

@@ -1,4 +1,4 @@
-// An event of one device is recorded on a stream of another; nobody looks at the error.
+// An event of one device is recorded on a stream of another; the error is ignored.
 //
 // A pool of page-locked slabs kept its events in one list for all devices. In release builds the
 // errors were not looked at, and slabs came back while a transfer still used them.

@@ -2,7 +2,7 @@
 //
 // Kokkos counted on cudaFree to wait for the device. It does not for memory of cudaMallocAsync.
 // Report: https://github.com/kokkos/kokkos/issues/9307
-// Wrong: nothing orders the free behind the work that uses the memory.
+// Wrong: nothing orders the free after the work that uses the memory.
 // Finds: FreedInFlight: DeviceFree on host after CopyD2H on stream A
 #include "zoo.h"
 

@@ -1,6 +1,6 @@
 // Page-locked memory is freed by a host function, where CUDA may not be called.
 //
-// A CUDA server freed the staging block of each upload in a host function behind the copy. Every
+// A CUDA server freed the staging block of each upload in a host function after the copy. Every
 // call failed with error 800, and 2 GB of page-locked memory were lost.
 // Report: https://github.com/lupinemachines/lupine/pull/320
 // Wrong: host functions must make no CUDA call.

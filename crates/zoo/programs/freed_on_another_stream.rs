@@ -3,7 +3,7 @@
 //! In cutile, `tensor.to_host_vec().sync_on(&stream)` drops the tensor, which is freed on another
 //! stream than that. compute-sanitizer reported a possible use after free.
 //! Report: https://github.com/NVlabs/cutile-rs/issues/252
-//! Wrong: nothing orders the free behind the copy.
+//! Wrong: nothing orders the free after the copy.
 //! Finds: Race: DeviceFree on stream A after CopyD2H on stream B
 
 use pinlane_driver::DriverResult;

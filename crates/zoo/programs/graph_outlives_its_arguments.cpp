@@ -1,7 +1,7 @@
 // A graph is replayed after the memory that it copies from has been freed.
 //
 // candle's CUDA backend uploads small argument buffers with its kernels. Captured into a graph,
-// they were dropped behind the capture, and replays crashed or computed with other arguments.
+// they were dropped after the capture, and replays crashed or computed with other arguments.
 // Report: https://github.com/huggingface/candle/pull/3352
 // Wrong: each replay reads the page-locked source again, so it must live as long as the graph.
 // Finds: FreedInFlight

@@ -3,7 +3,7 @@
 // llama.cpp uploads inputs on the per-thread default stream and computes on non-blocking streams.
 // With several micro-batches the draft model's acceptance fell to zero.
 // Report: https://github.com/ggml-org/llama.cpp/issues/27572
-// Wrong: nothing orders the upload behind the graph that reads the same input tensor.
+// Wrong: nothing orders the upload after the graph that reads the same input tensor.
 // Finds: Race: CopyH2D on per-thread stream B after CopyD2D on stream A
 #include "zoo.h"
 

@@ -3,7 +3,7 @@
 // An extension of PyTorch multiplied a matrix by a vector. It launched its kernel on stream 0;
 // PyTorch fills tensors on the current stream. About 3% of the results were wrong.
 // Report: https://github.com/pytorch/pytorch/pull/182770
-// Wrong: nothing orders the default stream behind a non-blocking stream.
+// Wrong: nothing orders the default stream after a non-blocking stream.
 // Finds: Race: kernel multiply on legacy stream after Fill(0x02) on stream A
 #include "kernel.h"
 

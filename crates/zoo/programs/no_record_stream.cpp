@@ -3,7 +3,7 @@
 // An embedding table was stashed to the host on a side stream, and its memory released. The
 // allocator gave it to the next tensor of the main stream, and the stash had NaNs in it.
 // Report: https://github.com/meta-pytorch/torchrec/pull/4231
-// Wrong: the allocator is not told (`record_stream`) that the side stream uses the memory.
+// Wrong: no `record_stream` lets the allocator know that the side stream uses the memory.
 // Finds: Race: Fill(0x02) on stream A after CopyD2H on stream B
 #include <vector>
 

@@ -3,7 +3,7 @@
 //! A key-value store filled tensors on a private stream. FBGEMM's kernels read them on the current
 //! stream, and now and then saw sizes that made no sense.
 //! Report: https://github.com/pytorch/FBGEMM/pull/6195
-//! Wrong: nobody makes the consumer's stream wait for the producer's.
+//! Wrong: nothing makes the consumer's stream wait for the producer's.
 //! Finds: Race: CopyD2D on stream B after CopyH2D on stream A
 
 use pinlane_driver::DriverResult;

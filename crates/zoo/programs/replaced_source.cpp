@@ -3,7 +3,7 @@
 // cudarc's `htod_copy_into` takes a vector over and keeps it in the slice until the next one comes.
 // Of two in quick succession the second frees what the first may still read.
 // Report: https://github.com/chelsea0x3b/cudarc/issues/314
-// Wrong: nobody knows that the copy is done when the vector behind it goes.
+// Wrong: the copy is not known to be done when its vector goes.
 // Finds: SourceChanged
 #include "zoo.h"
 

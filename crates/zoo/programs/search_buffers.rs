@@ -1,7 +1,7 @@
 //! A result buffer is read and reset while the device still writes to it.
 //!
 //! A miner alternates between two streams, each with a result buffer in page-locked memory. A
-//! blocking copy beside it had hidden that nobody waited for the stream.
+//! blocking copy beside it had hidden the missing wait for the stream.
 //! Report: https://github.com/Genoil/cpp-ethereum/pull/2
 //! Wrong: the host reads the buffer of a stream without a synchronize with that stream.
 //! Finds: Race: host read on host after CopyD2H on stream A

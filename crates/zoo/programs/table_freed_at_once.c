@@ -1,7 +1,7 @@
-// A table is freed in the line behind its asynchronous upload.
+// A table is freed right after its asynchronous upload.
 //
 // tfhe-rs uploaded the indexes of its lookup tables synchronously, and then asynchronously; the
-// `free` behind the copy stayed where it was. A reviewer asked what happens if it comes first.
+// `free` after the copy stayed where it was. A reviewer asked what happens if it comes first.
 // Report: https://github.com/zama-ai/tfhe-rs/pull/870
 // Wrong: ordinary memory is freed, and used for the next table, while the copy may be pending.
 // Finds: SourceChanged
