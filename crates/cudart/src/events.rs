@@ -1,8 +1,6 @@
 //! Events.
 
-use std::collections::HashMap;
 use std::ffi::c_uint;
-use std::sync::{LazyLock, Mutex, PoisonError};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Poll};
@@ -17,19 +15,13 @@ const DISABLE_TIMING: c_uint = 2;
 const INTERPROCESS: c_uint = 4;
 const FLAGS: c_uint = 7;
 
-/// Which events have no timing.
-static FLAGS_OF: LazyLock<Mutex<HashMap<Handle, c_uint>>> = LazyLock::new(Mutex::default);
-
 fn create(face: &Face, out: Out<Handle>, flags: c_uint) -> DriverResult<()> {
     out.check()?;
     if flags & !FLAGS != 0 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
         return Err(CudaCode::INVALID_VALUE);
     }
     let timing = flags & DISABLE_TIMING == 0;
-    let event = face.emulator().driver().event_create(face.current_device(), timing)?;
-    let mut flags_of = FLAGS_OF.lock().unwrap_or_else(PoisonError::into_inner);
-    flags_of.insert(event.handle, flags);
-    out.put(event.handle)
+    out.put(face.event_create(face.current_device(), timing)?.handle)
 }
 
 fn record(
@@ -45,8 +37,8 @@ fn record(
         // A default stream is that of the event's device only if that is current (rule 18).
         stream.device = face.current_device();
     }
-    // SAFETY: the machine checks the handles.
-    unsafe { face.emulator().driver().event_record(event, stream) }
+    // SAFETY: the event is the program's.
+    unsafe { face.event_record(event, stream) }
 }
 
 cuda! {
@@ -60,9 +52,8 @@ cuda! {
 
     fn [cudaEventDestroy, cuEventDestroy_v2](handle: Handle) |face| {
         let event = event(face, handle)?;
-        FLAGS_OF.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
-        // SAFETY: the machine checks the handle; a stale one is a finding.
-        unsafe { face.emulator().driver().event_destroy(event) }
+        // SAFETY: the program gives its event up.
+        unsafe { face.event_destroy(event) }
     }
 
     fn [cudaEventRecord / cudaEventRecord_ptsz, cuEventRecord / cuEventRecord_ptsz](
@@ -90,8 +81,7 @@ cuda! {
         if !of_capture {
             face.refuse_unsafe()?;
         }
-        // SAFETY: the machine checks the handle.
-        match face.answered(|| unsafe { face.emulator().driver().event_query(event) })? {
+        match face.answered(|| face.event_query(event))? {
             Poll::Done => Ok(()),
             Poll::NotReady => Err(CudaCode::NOT_READY),
         }
@@ -102,17 +92,14 @@ cuda! {
         if !face.is_captured(event)? {
             face.refuse_unsafe()?;
         }
-        let driver = face.emulator().driver();
         if face.is_in_host_function() {
             // A GPU waits for ever for what comes after the function.
-            // SAFETY: the machine checks the handle.
-            return match face.answered(|| unsafe { driver.event_query(event) })? {
+            return match face.answered(|| face.event_query(event))? {
                 Poll::Done => Ok(()),
                 Poll::NotReady => Err(CudaCode::NOT_PERMITTED),
             };
         }
-        // SAFETY: as above.
-        unsafe { driver.event_synchronize(event) }
+        face.event_synchronize(event)
     }
 
     fn [
@@ -125,9 +112,6 @@ cuda! {
     ) |face| {
         let start = event(face, start)?;
         let end = event(face, end)?;
-        let driver = face.emulator().driver();
-        // SAFETY: the machine checks the handles.
-        let elapsed = face.answered(|| unsafe { driver.event_elapsed(start, end) });
-        out.put(elapsed?)
+        out.put(face.answered(|| face.event_elapsed(start, end))?)
     }
 }

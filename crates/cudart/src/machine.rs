@@ -151,7 +151,7 @@ fn build() -> Option<Face> {
     // SAFETY: both functions touch nothing but flags and, where it is safe, the machine.
     unsafe {
         libc::pthread_atfork(None, None, Some(fork_child));
-        if face.as_ref().is_some_and(Face::unloads_early) {
+        if face.as_ref().is_some_and(|face| face.unloads_early()) {
             // Run before the destructors of what was made before this call, and after the others.
             libc::atexit(unload);
         }

@@ -9,7 +9,6 @@ use super::machine::Machine;
 use super::memory::host::{Access, Cover, HostPtr, HostUse};
 use super::memory::pageable::Way;
 use super::operation::{Action, Source, Transfer};
-use super::runtime::Runtime;
 use super::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{BatchCopy, BatchKind, Call, DevicePtr, DriverResult, Ordinal, RawStream};
@@ -37,7 +36,7 @@ impl Emulator {
         bytes: usize,
     ) -> DriverResult<()> {
         let host = HostUse::new(HostPtr(src.cast_mut()), bytes, Access::Read);
-        self.runtime.copy_pageable(stream, host, dst)
+        self.copy_pageable(stream, host, dst)
     }
 
     /// Copies from the device to pageable host memory; otherwise as
@@ -59,7 +58,7 @@ impl Emulator {
         bytes: usize,
     ) -> DriverResult<()> {
         let host = HostUse::new(HostPtr(dst), bytes, Access::Write);
-        self.runtime.copy_pageable(stream, host, src)
+        self.copy_pageable(stream, host, src)
     }
 }
 
@@ -71,7 +70,7 @@ fn call_of(access: Access) -> Call {
     }
 }
 
-impl Runtime {
+impl Emulator {
     /// A copy between page-locked memory and the device.
     #[inline]
     pub(super) fn copy_host(

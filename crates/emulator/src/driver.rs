@@ -4,13 +4,14 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
+use super::calls::refuse_in_host_function;
 use super::copies::bad_copy;
+use super::emulator::Emulator;
 use super::finding::FindingKind;
 use super::machine::Machine;
 use super::memory::host::{Access, HostPtr, HostUse, Refusal, Removal};
 use super::operation::{Action, HostCall, Transfer};
 use super::races::{MemoryKind, RacingAccess};
-use super::runtime::{Runtime, refuse_in_host_function};
 use super::schedule::host_thread;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
@@ -63,11 +64,11 @@ fn address(ptr: NonNull<u8>) -> u64 {
 
 // SAFETY: operations run in stream order under one lock and touch the ranges in their arguments
 // only (`execute`); `Poll::Done` and a successful synchronize are given for complete positions, and
-// the lock makes what was written visible (`schedule`, `runtime`); host memory is initialised,
+// the lock makes what was written visible (`schedule`, `shared`); host memory is initialised,
 // aligned to 4096 and freed by `host_free` alone (`memory/host`). There is no current device and no
 // last-error slot to disturb, and only calls that name a capturing stream, or that the contract
 // rules out, touch a capture.
-unsafe impl Driver for Runtime {
+unsafe impl Driver for Emulator {
     fn device_count(&self) -> DriverResult<i32> {
         self.shared.with(|machine| {
             machine.check_loaded()?;
@@ -115,7 +116,7 @@ unsafe impl Driver for Runtime {
     }
 
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
-        self.with(|machine| {
+        self.in_call(|machine| {
             refuse_in_host_function(machine, Call::HostFree)?;
             machine.enter(Call::HostFree, machine.host.device_of(ptr).unwrap_or(0), |machine| {
                 // SAFETY: the caller promises that no reference into the block is used afterwards.
@@ -150,7 +151,7 @@ unsafe impl Driver for Runtime {
     }
 
     unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
-        self.with(|machine| {
+        self.in_call(|machine| {
             refuse_in_host_function(machine, Call::HostUnregister)?;
             let device = machine.host.device_of(ptr).unwrap_or(0);
             machine.enter(Call::HostUnregister, device, |machine| {
@@ -344,78 +345,29 @@ unsafe impl Driver for Runtime {
     }
 
     fn event_create(&self, device: Ordinal, timing: bool) -> DriverResult<RawEvent> {
-        self.call(Call::EventCreate, device, |machine| Ok(machine.event_create(device, timing)))
+        self.event_create(device, timing)
     }
 
     unsafe fn event_destroy(&self, event: RawEvent) -> DriverResult<()> {
-        self.on_event(Call::EventDestroy, event, |machine, key| {
-            machine.events.remove(key);
-            Ok(())
-        })
+        // SAFETY: promised by the caller.
+        unsafe { self.event_destroy(event) }
     }
 
     unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()> {
-        self.on_stream(Call::EventRecord, stream, |machine, key| {
-            let found = machine.resolve_event(Call::EventRecord, event)?;
-            if event.device != stream.device {
-                let message = format!("EventRecord of {event:?} on {stream:?}");
-                let code = CudaCode::INVALID_RESOURCE_HANDLE;
-                return Err(machine.misuse(FindingKind::BadHandle, message, code));
-            }
-            machine.submit(key, Vec::new(), Action::Mark { event: found })
-        })
+        // SAFETY: promised by the caller.
+        unsafe { self.event_record(event, stream) }
     }
 
     unsafe fn event_query(&self, event: RawEvent) -> DriverResult<Poll> {
-        self.on_event(Call::EventQuery, event, |machine, key| {
-            let Some(target) = machine.event_target(key)? else { return Ok(Poll::Done) };
-            let event = machine.events.get(key).expect("just resolved");
-            let (mut patience, knowledge) = (event.patience, event.order.knowledge.clone());
-            let answer = machine.poll(target, &mut patience);
-            machine.learn_from(answer, knowledge);
-            machine.events.get_mut(key).expect("just resolved").patience = patience;
-            answer
-        })
+        self.event_query(event)
     }
 
     unsafe fn event_synchronize(&self, event: RawEvent) -> DriverResult<()> {
-        self.synchronize(Call::EventSynchronize, event.device, |machine| {
-            let key = machine.resolve_event(Call::EventSynchronize, event)?;
-            let target = machine.event_target(key)?;
-            let found = machine.events.get(key).expect("just resolved");
-            Ok((target, found.order.knowledge.clone()))
-        })
+        self.event_synchronize(event)
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32> {
-        self.on_event(Call::EventElapsed, start, |machine, first| {
-            let second = machine.resolve_event(Call::EventElapsed, end)?;
-            // Unlike other questions about such an event, this one does not end the capture (seen).
-            for key in [first, second] {
-                if machine.events.get(key).is_some_and(|event| event.captured.is_some()) {
-                    return Err(CudaCode::CAPTURED_EVENT);
-                }
-            }
-            let mut stamps = [0; 2];
-            for (key, stamp) in [first, second].into_iter().zip(&mut stamps) {
-                let target = machine.event_target(key)?;
-                let event = machine.events.get(key).expect("just resolved");
-                if !event.timing || event.device != start.device {
-                    return Err(CudaCode::INVALID_RESOURCE_HANDLE);
-                }
-                let target = target.ok_or(CudaCode::INVALID_RESOURCE_HANDLE)?;
-                *stamp = match event.stamp {
-                    Some(stamp) if machine.is_complete(target) => stamp,
-                    _ => return Err(CudaCode::NOT_READY),
-                };
-            }
-            for key in [first, second] {
-                let event = machine.events.get(key).expect("just resolved");
-                let knowledge = event.order.knowledge.clone();
-                machine.learn_from(Ok(Poll::Done), knowledge);
-            }
-            Ok((stamps[1] as f64 - stamps[0] as f64) as f32 / 1e6)
-        })
+        self.event_elapsed(start, end)
     }
 
     unsafe fn launch_host(
@@ -459,7 +411,7 @@ unsafe impl Driver for Runtime {
 
     fn host_access(&self, ptr: *const u8, bytes: usize, writes: bool) {
         let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
-        self.with(|machine| {
+        self.in_call(|machine| {
             machine.races.host_access(ptr.addr() as u64, bytes as u64, access);
             machine.report_races();
             machine.open_to_host(ptr.addr(), bytes);

@@ -10,19 +10,29 @@ use super::finding::Finding;
 use super::machine::{CaptureMode, Machine, Usage};
 use super::memory::device::MAX_DEVICES;
 use super::races::Knowledge;
-use super::runtime::{Runtime, Shared};
 use super::schedule::execution::Execution;
 use super::schedule::{Path, Replay};
+use super::shared::Shared;
 use super::watch::Watcher;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, Driver, DriverResult, Ordinal, RawStream};
 
 /// An emulated machine. Clones are handles on the same one.
-#[derive(Clone)]
 pub struct Emulator {
-    pub(super) runtime: Arc<Runtime>,
-    execution: Execution,
-    seed: u64,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Clone for Emulator {
+    fn clone(&self) -> Self {
+        self.shared.add_handle();
+        Emulator { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        self.shared.drop_handle();
+    }
 }
 
 /// What a thread knew to be complete when it called [`Emulator::hand_over`].
@@ -246,7 +256,7 @@ impl Builder {
             let watcher = Watcher::new(&shared);
             shared.with(|machine| machine.host.watcher = watcher);
         }
-        Emulator { runtime: Arc::new(Runtime { shared, sites: self.sites }), execution, seed }
+        Emulator { shared }
     }
 }
 
@@ -265,29 +275,26 @@ impl Emulator {
     /// The machine as a driver. All of them are the same machine.
     #[must_use]
     pub fn driver(&self) -> Arc<dyn Driver> {
-        Arc::clone(&self.runtime) as Arc<dyn Driver>
+        Arc::new(self.clone())
     }
 
     /// The machine that is this driver; `None` for a driver of GPUs.
     #[doc(hidden)]
     pub fn of(driver: Arc<dyn Driver>) -> Option<Self> {
         let driver: Arc<dyn Any + Send + Sync> = driver;
-        let runtime = driver.downcast::<Runtime>().ok()?;
-        let (execution, seed) =
-            runtime.shared.with(|machine| (machine.schedule.execution, machine.findings.seed));
-        Some(Emulator { runtime, execution, seed })
+        driver.downcast::<Emulator>().ok().map(|emulator| (*emulator).clone())
     }
 
     /// When operations run.
     #[must_use]
     pub fn execution(&self) -> Execution {
-        self.execution
+        self.with(|machine| machine.schedule.execution)
     }
 
     /// The seed that the machine was built with.
     #[must_use]
     pub fn seed(&self) -> u64 {
-        self.seed
+        self.with(|machine| machine.findings.seed)
     }
 
     /// How many operations have been enqueued so far on all streams.
@@ -365,13 +372,13 @@ impl Emulator {
     /// machine cannot see that by itself. It looks for [races](super::FindingKind::Race), and does
     /// not touch the memory.
     pub fn host_reads(&self, ptr: *const u8, bytes: usize) {
-        self.runtime.host_access(ptr, bytes, false);
+        Driver::host_access(self, ptr, bytes, false);
     }
 
     /// Says that the calling thread, or the host function that it is in, writes to host memory now;
     /// otherwise as [`host_reads`](Self::host_reads).
     pub fn host_writes(&self, ptr: *const u8, bytes: usize) {
-        self.runtime.host_access(ptr, bytes, true);
+        Driver::host_access(self, ptr, bytes, true);
     }
 
     /// What the calling thread knows to be complete, to be told to another thread. For machines
@@ -486,7 +493,7 @@ impl Emulator {
     }
 
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
-        self.runtime.shared.with(work)
+        self.shared.with(work)
     }
 }
 
@@ -499,8 +506,8 @@ impl Default for Emulator {
 impl fmt::Debug for Emulator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Emulator")
-            .field("execution", &self.execution)
-            .field("seed", &self.seed)
+            .field("execution", &self.execution())
+            .field("seed", &self.seed())
             .field("usage", &self.usage())
             .finish_non_exhaustive()
     }

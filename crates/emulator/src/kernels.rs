@@ -1,10 +1,10 @@
 //! The kernels' launches on the emulated machine, and what kernels may touch.
 
+use super::emulator::Emulator;
 use super::machine::Machine;
 use super::memory::device::Violation;
 use super::memory::host::{Access, HostPtr, HostUse};
 use super::operation::{Action, Move, Moved, Pattern};
-use super::runtime::Runtime;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
     Call, DevicePtr, DriverResult, Item, Kernels, Layer, Mover, Ordinal, RawStream, RowIndex,
@@ -12,7 +12,7 @@ use pinlane_driver::{
 };
 
 // SAFETY: an operation runs in stream order, and `execute` checks every address that it touches.
-unsafe impl Kernels for Runtime {
+unsafe impl Kernels for Emulator {
     unsafe fn fill(
         &self,
         stream: RawStream,
@@ -62,7 +62,7 @@ unsafe impl Kernels for Runtime {
     }
 }
 
-impl Runtime {
+impl Emulator {
     /// # Safety
     ///
     /// * `stream` is live.

@@ -10,9 +10,9 @@
 //!   with torn data or a crash. [Races](FindingKind::Race) are found from one run.
 //!
 //! ```text
-//!  emulator::Emulator --+
-//!  face::Face ----------+--> runtime::Runtime --> Shared: one lock --> machine::Machine
-//!  driver::Driver ------+                                              streams, events, backlog
+//!  driver::Driver --+
+//!  face::Face ------+--> emulator::Emulator, calls --> Shared: one lock --> machine::Machine
+//!                                                               streams, events, backlog
 //!
 //!  What a machine has:                         What is done to it:
 //!    memory      of devices and of the host      enqueue   what a call does
@@ -47,6 +47,7 @@
 //!
 //! [elapsed]: pinlane_driver::Driver::event_elapsed
 
+mod calls;
 mod capture;
 mod copies;
 mod driver;
@@ -68,12 +69,13 @@ mod memory;
 mod operation;
 mod per_thread;
 mod races;
-mod runtime;
 mod sanitized;
 mod schedule;
+mod shared;
 mod watch;
 mod words;
 
+pub use calls::Target;
 pub use emulator::{Builder, Emulator, HandOver};
 #[doc(hidden)]
 pub use explore::asked_for;
@@ -82,7 +84,6 @@ pub use explore::{
 };
 pub use face::{
     BatchEntry, Face, Held, Kind, Plane, PoolFigure, PoolId, SharedMemory, Side, SourceOrder,
-    Target,
 };
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};

@@ -73,7 +73,7 @@ impl Face {
             return Err(CudaCode::INVALID_VALUE);
         }
         entries.iter().try_for_each(|entry| self.held(entry.dst).check_writable())?;
-        let runtime = &self.emulator.runtime;
+        let runtime = &self.emulator;
         let (within_host, entries): (Vec<BatchEntry>, Vec<BatchEntry>) = {
             let on_device = |ptr: *const c_void| self.held(ptr).is_device();
             entries.iter().partition(|entry| !on_device(entry.dst) && !on_device(entry.src))

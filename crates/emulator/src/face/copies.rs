@@ -207,7 +207,7 @@ impl Face {
     /// Waits until the stream has done all that was enqueued on it. `told` says whether that is a
     /// promise of CUDA, and not only what it does this time.
     pub(super) fn drain(&self, stream: RawStream, told: bool) -> DriverResult<()> {
-        let runtime = &self.emulator.runtime;
+        let runtime = &self.emulator;
         let target = runtime.on_stream(Call::StreamSynchronize, stream, |machine, key| {
             // The legacy stream's place is behind all blocking streams.
             let mut waits = Vec::new();
@@ -233,7 +233,7 @@ impl Face {
             Access::Write => (Call::CopyD2H, plane.dst, plane.dst_pitch),
         };
         let span = plane.span(pitch).expect("checked");
-        let runtime = &self.emulator.runtime;
+        let runtime = &self.emulator;
         let (end, target) = runtime.on_stream(call, stream, |machine, key| {
             check_device_sides(machine, call, key, &plane)?;
             let pageable = match machine.host.cover(HostPtr(host.cast()), span) {
@@ -317,7 +317,7 @@ impl Face {
                 driver.copy_peer(stream, to, dst.device, from, src.device, plane.width)
             };
         }
-        self.emulator.runtime.on_stream(Call::CopyD2D, stream, |machine, key| {
+        self.emulator.on_stream(Call::CopyD2D, stream, |machine, key| {
             check_device_sides(machine, Call::CopyD2D, key, &plane)?;
             let mut transfers = Vec::new();
             for (to, from) in plane.lines() {

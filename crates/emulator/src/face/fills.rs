@@ -49,7 +49,7 @@ impl Face {
                 if span > held.bytes - (dst.addr() - held.base.addr()) {
                     return Err(CudaCode::INVALID_VALUE);
                 }
-                self.emulator.runtime.on_stream(Call::Fill, stream, |machine, key| {
+                self.emulator.on_stream(Call::Fill, stream, |machine, key| {
                     for line in 0..height {
                         let at = HostPtr(dst.cast::<u8>().wrapping_add(line * pitch));
                         let dst = HostUse::new(at, width, Access::Write);
@@ -61,7 +61,7 @@ impl Face {
             }
         }
         let address = dst.addr() as u64;
-        self.emulator.runtime.on_stream(Call::Fill, stream, |machine, key| {
+        self.emulator.on_stream(Call::Fill, stream, |machine, key| {
             machine.check_allocated(Call::Fill, key, address, span)?;
             let dense = height == 1 || pitch == width;
             let (lines, bytes) = if dense { (1, span) } else { (height, width) };

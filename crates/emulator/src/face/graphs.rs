@@ -3,7 +3,7 @@
 use super::Face;
 use crate::finding::FindingKind;
 use crate::machine::CaptureMode;
-use pinlane_driver::{Call, DriverResult, RawEvent, RawStream};
+use pinlane_driver::{Call, DriverResult, RawStream};
 
 impl Face {
     /// Starts a capture. `cudaStreamBeginCapture`
@@ -13,7 +13,7 @@ impl Face {
     /// As for [`Emulator::begin_capture`](crate::Emulator::begin_capture).
     pub fn begin_capture(&self, stream: RawStream, mode: CaptureMode) -> DriverResult<()> {
         self.emulator.with(|machine| {
-            let key = machine.resolve(self.call(), stream)?;
+            let key = machine.resolve(self.call_name(), stream)?;
             machine.begin_capture(key, mode)
         })
     }
@@ -25,7 +25,7 @@ impl Face {
     /// As for [`Emulator::end_capture`](crate::Emulator::end_capture).
     pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
         self.emulator.with(|machine| {
-            let key = machine.resolve(self.call(), stream)?;
+            let key = machine.resolve(self.call_name(), stream)?;
             let nodes = machine.end_capture(key)?;
             Ok(machine.graph_create(nodes))
         })
@@ -38,7 +38,7 @@ impl Face {
     ///
     /// [`pinlane_driver::CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding.
     pub fn refuse_unsafe(&self) -> DriverResult<()> {
-        let (call, mode) = (self.call(), self.capture_mode());
+        let (call, mode) = (self.call_name(), self.capture_mode());
         self.emulator.with(|machine| machine.refuse_unsafe(call, mode))
     }
 
@@ -49,7 +49,7 @@ impl Face {
     /// As for [`refuse_unsafe`](Self::refuse_unsafe); and if the stream is captured itself, or one
     /// that the legacy stream waits for.
     pub fn refuse_unsafe_on(&self, stream: RawStream) -> DriverResult<()> {
-        let (call, mode) = (self.call(), self.capture_mode());
+        let (call, mode) = (self.call_name(), self.capture_mode());
         self.emulator.with(|machine| {
             let key = machine.resolve(call, stream)?;
             machine.refuse_capturing(key)?;
@@ -66,10 +66,10 @@ impl Face {
         if !self.is_capturing(stream) {
             return Ok(());
         }
-        let message = format!("{} on {stream:?}, which is capturing", self.call());
+        let message = format!("{} on {stream:?}, which is capturing", self.call_name());
         self.emulator.with(|machine| {
             machine.report(FindingKind::Capture, message);
-            let key = machine.resolve(self.call(), stream)?;
+            let key = machine.resolve(self.call_name(), stream)?;
             machine.refuse_capturing(key)
         })
     }
@@ -77,23 +77,9 @@ impl Face {
     /// Whether a stream is captured.
     pub fn is_capturing(&self, stream: RawStream) -> bool {
         self.emulator.with(|machine| {
-            let key = machine.resolve(self.call(), stream).ok();
+            let key = machine.resolve(self.call_name(), stream).ok();
             let stream = key.and_then(|key| machine.streams.get(key));
             stream.is_some_and(|stream| stream.capture.is_some())
-        })
-    }
-
-    /// Whether an event was last recorded in a capture that is under way.
-    ///
-    /// # Errors
-    ///
-    /// [`pinlane_driver::CudaCode::INVALID_RESOURCE_HANDLE`] if there is no such
-    /// event.
-    pub fn is_captured(&self, event: RawEvent) -> DriverResult<bool> {
-        self.emulator.with(|machine| {
-            let key = machine.resolve_event(Call::EventQuery, event)?;
-            let captured = machine.events.get(key).and_then(|event| event.captured);
-            Ok(captured.is_some_and(|capture| machine.captures.get(capture).is_some()))
         })
     }
 
@@ -104,7 +90,7 @@ impl Face {
     ///
     /// [`pinlane_driver::CudaCode::INVALID_VALUE`], and a finding, if there is no such graph.
     pub fn graph_instantiate(&self, graph: usize) -> DriverResult<usize> {
-        self.emulator.with(|machine| machine.graph_instantiate(self.call(), graph))
+        self.emulator.with(|machine| machine.graph_instantiate(self.call_name(), graph))
     }
 
     /// Runs an executable graph. `cudaGraphLaunch`
@@ -118,9 +104,9 @@ impl Face {
     ///
     /// * What its operations use is as valid as at the calls that were captured.
     pub unsafe fn graph_launch(&self, graph: usize, stream: RawStream) -> DriverResult<()> {
-        let runtime = &self.emulator.runtime;
+        let runtime = &self.emulator;
         runtime.on_stream(Call::Busy, stream, |machine, key| {
-            machine.graph_launch(self.call(), graph, key)
+            machine.graph_launch(self.call_name(), graph, key)
         })
     }
 
@@ -130,6 +116,6 @@ impl Face {
     ///
     /// As for [`graph_instantiate`](Self::graph_instantiate).
     pub fn graph_destroy(&self, graph: usize) -> DriverResult<()> {
-        self.emulator.with(|machine| machine.graph_destroy(self.call(), graph))
+        self.emulator.with(|machine| machine.graph_destroy(self.call_name(), graph))
     }
 }

@@ -33,7 +33,7 @@ impl Face {
                     Some(stream) if !stream.destroyed => {
                         Ok(RawStream { device: stream.device, handle })
                     }
-                    _ => Err(no_such(machine, self.call(), "stream", handle)),
+                    _ => Err(no_such(machine, self.call_name(), "stream", handle)),
                 }
             }),
         }
@@ -53,7 +53,7 @@ impl Face {
             let key = Key::from_handle(handle, EVENT_TAG);
             match key.and_then(|key| machine.events.get(key)) {
                 Some(event) => Ok(RawEvent { device: event.device, handle }),
-                None => Err(no_such(machine, self.call(), "event", handle)),
+                None => Err(no_such(machine, self.call_name(), "event", handle)),
             }
         })
     }
@@ -91,7 +91,7 @@ impl Face {
         }
         let Some(noted) = self.books.lock().streams.remove(&stream.handle) else {
             let no_such = |machine: &mut Machine| {
-                no_such(machine, self.call(), "stream of this program", stream.handle)
+                no_such(machine, self.call_name(), "stream of this program", stream.handle)
             };
             return Err(self.emulator.with(no_such));
         };
@@ -168,7 +168,7 @@ impl Face {
 
     /// Waits; the race checker is told only what CUDA promises.
     pub(super) fn wait(&self, device: Ordinal, target: Position, told: bool) -> DriverResult<()> {
-        let shared = &self.emulator.runtime.shared;
+        let shared = &self.emulator.shared;
         let knowledge = shared.with(|machine| machine.knowledge(target.stream)).filter(|_| told);
         shared.wait(device, target, knowledge)
     }

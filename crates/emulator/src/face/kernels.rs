@@ -44,7 +44,7 @@ impl Face {
         if stream.device != current {
             let message = format!(
                 "{} of kernel {name} on {stream:?}, and device {current} is current",
-                self.call()
+                self.call_name()
             );
             let code = CudaCode::INVALID_RESOURCE_HANDLE;
             let report =
@@ -52,7 +52,7 @@ impl Face {
             return Err(self.emulator.with(report));
         }
         let stand_in = stand_in.map(|stand_in| Arc::new(Mutex::new(stand_in)));
-        self.emulator.runtime.on_stream(Call::Busy, stream, |machine, key| {
+        self.emulator.on_stream(Call::Busy, stream, |machine, key| {
             let named = machine.host.named_by(words);
             let device = machine.device(stream.device)?;
             let peers = device.peers.iter().chain(&device.mapped_peers).copied().collect();

@@ -118,7 +118,7 @@ impl Face {
     pub fn malloc(&self, bytes: usize) -> DriverResult<*mut c_void> {
         self.refuse_unsafe()?;
         let device = self.current_device();
-        let address = self.emulator.runtime.call(Call::DeviceAlloc, device, |machine| {
+        let address = self.emulator.call(Call::DeviceAlloc, device, |machine| {
             if bytes == 0 {
                 return Ok(0);
             }
@@ -162,7 +162,7 @@ impl Face {
         let address = ptr.addr() as u64;
         self.take_out(address, || {
             self.emulator.with(|machine| {
-                let call = self.call();
+                let call = self.call_name();
                 machine.retire(call, address)?;
                 machine.memory.release(address);
                 // One finding, though several operations may still use it.
@@ -177,7 +177,7 @@ impl Face {
     /// Frees an allocation, which leaves the books, and its pool, unless that fails.
     fn take_out(&self, address: u64, free: impl FnOnce() -> DriverResult<()>) -> DriverResult<()> {
         let Some(note) = self.books.lock().device.remove(&address) else {
-            let call = self.call();
+            let call = self.call_name();
             return Err(self.emulator.with(|machine| machine.not_ours(call, address)));
         };
         let freed = free();
@@ -252,7 +252,7 @@ impl Face {
         let Some(note) = note.filter(|note| note.kind == wanted) else {
             let made = note.map_or("nothing".to_owned(), |note| format!("{:?}", note.kind));
             note.map(keep);
-            let message = format!("{} of {ptr:p}, where this program has {made}", self.call());
+            let message = format!("{} of {ptr:p}, where this program has {made}", self.call_name());
             let code = CudaCode::INVALID_VALUE;
             let report =
                 |machine: &mut Machine| machine.misuse(FindingKind::BadFree, message, code);
@@ -289,7 +289,7 @@ impl Face {
             return Err(CudaCode::NOT_SUPPORTED);
         }
         if self.is_capturing(stream) {
-            let message = format!("{} on {stream:?}, which is capturing", self.call());
+            let message = format!("{} on {stream:?}, which is capturing", self.call_name());
             self.emulator.with(|machine| machine.report(FindingKind::Capture, message));
             return Err(CudaCode::INVALID_VALUE);
         }

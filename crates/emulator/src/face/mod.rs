@@ -8,7 +8,6 @@
 //!
 //! | file | what | rules of docs/semantics.md |
 //! |---|---|---|
-//! | `thread.rs` | current device, last error | 18, 26 to 29 |
 //! | `handles.rs` | streams and events by their handles alone; waiting for a device | 10 to 12 |
 //! | `copies.rs` | copies of lines and planes, synchronous or not | 1 to 7 |
 //! | `batches.rs` | batches of copies | 8 |
@@ -19,7 +18,6 @@
 //! | `books.rs` | what is written down of a program | |
 //! | `shared.rs` | device memory of other processes | |
 //! | `reset.rs` | what a reset of a device destroys | 23 |
-//! | `host_functions.rs` | calls inside host functions | 24, 25 |
 //! | `graphs.rs` | captures and graphs | 32 to 34 |
 //! | `kernels.rs` | kernels as functions of the host | 35 |
 //! | `calls.rs` | system calls of the program's own | |
@@ -35,7 +33,6 @@ mod copies;
 mod fills;
 mod graphs;
 mod handles;
-mod host_functions;
 mod kernels;
 mod look;
 mod memory;
@@ -43,10 +40,10 @@ mod pools;
 mod registration;
 mod reset;
 mod shared;
-mod thread;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Deref;
 
+use crate::calls::Target;
 pub use batches::{BatchEntry, SourceOrder};
 pub use books::PoolId;
 use books::{Books, Pools};
@@ -54,7 +51,6 @@ pub use copies::{Kind, Plane};
 pub use memory::{Held, Side};
 pub use pools::PoolFigure;
 pub use shared::SharedMemory;
-pub use thread::Target;
 
 use crate::emulator::Emulator;
 use crate::races::LookUp;
@@ -66,9 +62,15 @@ use pinlane_base::lock::Mutex;
 #[derive(Debug)]
 pub struct Face {
     emulator: Emulator,
-    /// Tells the threads' states of several faces apart.
-    id: u64,
     books: Mutex<Books>,
+}
+
+impl Deref for Face {
+    type Target = Emulator;
+
+    fn deref(&self) -> &Emulator {
+        &self.emulator
+    }
 }
 
 impl Face {
@@ -77,15 +79,10 @@ impl Face {
     /// `ulimit -f`, valgrind); `None` if it has no room for the least, 256 MiB three times.
     #[must_use]
     pub fn new(emulator: Emulator) -> Option<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let (mapped, devices) =
             emulator.with(|machine| (machine.memory.use_host_addresses(), machine.devices.len()));
         let books = Books { pools: Pools::new(devices), ..Books::default() };
-        mapped.then(|| Face {
-            emulator,
-            id: NEXT.fetch_add(1, Ordering::Relaxed),
-            books: Mutex::new(books),
-        })
+        mapped.then(|| Face { emulator, books: Mutex::new(books) })
     }
 
     /// Findings name the lines of calls: those of their [`Callers`](crate::Callers), which

@@ -210,7 +210,7 @@ impl Face {
         if !self.is_capturing(stream) {
             self.refuse_unsafe()?;
         }
-        let runtime = &self.emulator.runtime;
+        let runtime = &self.emulator;
         let address = runtime.on_stream(Call::DeviceAlloc, stream, |machine, key| {
             machine.refuse_in_capture(Call::DeviceAlloc, key)?;
             if bytes == 0 {

@@ -101,7 +101,7 @@ impl Face {
         if self.held(ptr).side == Side::Pageable {
             return CudaCode::HOST_MEMORY_NOT_REGISTERED;
         }
-        let message = format!("{} of {ptr:p}, where no registration begins", self.call());
+        let message = format!("{} of {ptr:p}, where no registration begins", self.call_name());
         let code = CudaCode::INVALID_VALUE;
         self.emulator.with(|machine| machine.misuse(FindingKind::BadFree, message, code))
     }

@@ -53,7 +53,7 @@ impl Face {
     ///   has given.
     pub unsafe fn adopt(&self, memory: SharedMemory) -> DriverResult<*mut c_void> {
         let SharedMemory { device, file, offset, bytes } = memory;
-        let address = self.emulator.runtime.call(Call::DeviceAlloc, device, |machine| {
+        let address = self.emulator.call(Call::DeviceAlloc, device, |machine| {
             let address = machine.memory.adopt(device, (file, offset), bytes)?;
             machine.races.allocated(MemoryKind::OnDevice(device), address, bytes);
             Ok(address)

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use crate::machine::{Calling, Machine};
 use crate::operation::HostCall;
-use crate::runtime::Shared;
 use crate::schedule::Progress;
+use crate::shared::Shared;
 use crate::words::slots::Key;
 use crate::words::thread::as_host_function;
 use pinlane_base::sanitizer::theirs;

@@ -56,7 +56,7 @@ pub(super) use self::watched::{Watched, Watcher};
 use crate::machine::Machine;
 use crate::operation::Action;
 use crate::races::{Agent, RacingAccess, Site};
-use crate::runtime::Shared;
+use crate::shared::Shared;
 use pinlane_driver::Ordinal;
 
 impl Faulted for Shared {

@@ -1,11 +1,14 @@
 //! What the runtime keeps for each thread: its current device (rule 18), its last error (rules 26
-//! to 29), and the name of the call that it makes.
+//! to 29), and the name of the call that it makes; calls inside host functions (rules 24 and 25).
 
 use std::cell::RefCell;
 
-use super::Face;
+use super::refuse_in_host_function;
+use crate::emulator::Emulator;
+use crate::finding::FindingKind;
 use crate::liberties::Quirk;
 use crate::machine::CaptureMode;
+use crate::words::thread::{in_host_function, though_in_host_function};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal, RawStream};
 
@@ -20,7 +23,7 @@ pub struct Target {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    face: u64,
+    machine: u64,
     device: Ordinal,
     error: CudaCode,
     call: &'static str,
@@ -28,11 +31,11 @@ struct State {
 }
 
 thread_local! {
-    /// One for each face that the thread has called: nearly always one.
+    /// One for each machine that the thread has called: nearly always one.
     static STATES: RefCell<Vec<State>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Face {
+impl Emulator {
     /// The calling thread's current device: 0 until it sets another.
     #[must_use]
     pub fn current_device(&self) -> Ordinal {
@@ -45,7 +48,7 @@ impl Face {
     ///
     /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
     pub fn set_device(&self, device: Ordinal) -> DriverResult<()> {
-        self.emulator.with(|machine| machine.device(device).map(drop))?;
+        self.with(|machine| machine.device(device).map(drop))?;
         self.state(|state| state.device = device);
         Ok(())
     }
@@ -53,7 +56,7 @@ impl Face {
     /// Puts an error into the calling thread's slot. NotReady stays out of it, as seen on hardware,
     /// but with some seeds (rule 29).
     pub fn note_error(&self, code: CudaCode) {
-        let has_quirk = || self.emulator.with(|m| m.has_quirk(Quirk::NotReadyIsAnError));
+        let has_quirk = || self.with(|m| m.has_quirk(Quirk::NotReadyIsAnError));
         if code != CudaCode::SUCCESS && (code != CudaCode::NOT_READY || has_quirk()) {
             self.state(|state| state.error = code);
         }
@@ -63,7 +66,7 @@ impl Face {
     /// 30).
     #[must_use]
     pub fn unloads_early(&self) -> bool {
-        self.emulator.with(|machine| machine.has_quirk(Quirk::UnloadsEarly))
+        self.with(|machine| machine.has_quirk(Quirk::UnloadsEarly))
     }
 
     /// The calling thread's last error. `cudaPeekAtLastError`
@@ -90,12 +93,12 @@ impl Face {
     }
 
     /// The name of the call that the calling thread makes.
-    pub(super) fn call(&self) -> &'static str {
+    pub(crate) fn call_name(&self) -> &'static str {
         self.state(|state| state.call).unwrap_or("a call")
     }
 
     /// How the calling thread takes captures of others. `cudaThreadExchangeStreamCaptureMode`
-    pub(super) fn capture_mode(&self) -> CaptureMode {
+    pub(crate) fn capture_mode(&self) -> CaptureMode {
         self.state(|state| state.capture_mode).unwrap_or_default()
     }
 
@@ -112,17 +115,54 @@ impl Face {
         RawStream { device: self.current_device(), handle }
     }
 
+    /// Whether the calling thread is inside a host function.
+    #[must_use]
+    pub fn is_in_host_function(&self) -> bool {
+        in_host_function()
+    }
+
+    /// For calls that a host function may not make.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::NOT_PERMITTED`], and a finding, inside a host function.
+    pub fn refuse_in_host_function(&self) -> DriverResult<()> {
+        let call = self.call_name();
+        self.with(|machine| refuse_in_host_function(machine, format_args!("{call}")))
+    }
+
+    /// Makes a call that GPUs were seen to answer inside a host function, where CUDA's documents
+    /// allow none: there it is a finding.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call.
+    pub fn answered<R>(&self, call: impl FnOnce() -> DriverResult<R>) -> DriverResult<R> {
+        if !in_host_function() {
+            return call();
+        }
+        let message = format!("{} was called from inside a host function", self.call_name());
+        self.with(|machine| machine.report(FindingKind::CallInHostFunction, message));
+        though_in_host_function(call)
+    }
+
     /// `None` on a thread that is ending.
     fn state<R>(&self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
         STATES
             .try_with(|states| {
                 let mut states = states.borrow_mut();
-                let at = states.iter().position(|state| state.face == self.id);
+                let at = states.iter().position(|state| state.machine == self.shared.id);
                 let at = at.unwrap_or_else(|| {
                     let error = CudaCode::SUCCESS;
                     let capture_mode = CaptureMode::default();
                     let call = "a call";
-                    states.push(State { face: self.id, device: 0, error, call, capture_mode });
+                    states.push(State {
+                        machine: self.shared.id,
+                        device: 0,
+                        error,
+                        call,
+                        capture_mode,
+                    });
                     states.len() - 1
                 });
                 work(&mut states[at])

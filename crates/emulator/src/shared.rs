@@ -9,21 +9,18 @@
 //! Under the lock, state is changed first and flagged; [`Shared::with`] wakes the sleepers after it
 //! has let go. A wake-up costs a system call, hence the count of waiters.
 
-use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::finding::FindingKind;
 use super::machine::Machine;
-use super::operation::{Action, HostCall, Position};
+use super::operation::{HostCall, Position};
 use super::races::{Knowledge, Site};
 use super::schedule::Progress;
 use super::schedule::due::{LOOK, Look};
 use super::words::slots::Key;
-use super::words::thread::{Holding, in_host_function};
+use super::words::thread::Holding;
 use pinlane_base::lock::{Condvar, Mutex, MutexGuard};
-use pinlane_driver::CudaCode;
-use pinlane_driver::{Call, DriverResult, Ordinal, Poll, RawEvent, RawStream};
+use pinlane_driver::{DriverResult, Ordinal, Poll};
 
 /// The machine and its sleepers.
 #[derive(Debug)]
@@ -31,11 +28,41 @@ pub(super) struct Shared {
     machine: Mutex<Machine>,
     changed: Condvar,
     host_work: Condvar,
+    /// How many handles there are; the host thread ends with the last one.
+    handles: AtomicUsize,
+    /// Whether calls find out where they were made.
+    pub(super) sites: bool,
+    /// Tells the machines of the process apart.
+    pub(super) id: u64,
 }
 
 impl Shared {
+    /// The machine, for one handle.
     pub(super) fn new(machine: Machine) -> Self {
-        Shared { machine: Mutex::new(machine), changed: Condvar::new(), host_work: Condvar::new() }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Shared {
+            sites: machine.sites,
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            machine: Mutex::new(machine),
+            changed: Condvar::new(),
+            host_work: Condvar::new(),
+            handles: AtomicUsize::new(1),
+        }
+    }
+
+    /// There is one handle more.
+    pub(super) fn add_handle(&self) {
+        self.handles.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// There is one handle less.
+    pub(super) fn drop_handle(&self) {
+        if self.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.with(|machine| {
+                machine.shutdown = true;
+                machine.host_work = true;
+            });
+        }
     }
 
     #[inline]
@@ -144,130 +171,5 @@ impl Shared {
                 false => self.host_work.wait(machine),
             };
         }
-    }
-}
-
-/// What all handles on one emulator share; the host thread ends with it.
-#[derive(Debug)]
-pub(super) struct Runtime {
-    pub(super) shared: Arc<Shared>,
-    /// Whether calls find out where they were made.
-    pub(super) sites: bool,
-}
-
-impl Drop for Runtime {
-    fn drop(&mut self) {
-        self.shared.with(|machine| {
-            machine.shutdown = true;
-            machine.host_work = true;
-        });
-    }
-}
-
-/// A host function may make no call (rule 24). CUDA says that one may fail with this code; here
-/// every one does.
-pub(super) fn refuse_in_host_function(
-    machine: &mut Machine,
-    call: impl fmt::Debug,
-) -> DriverResult<()> {
-    if in_host_function() {
-        let message = format!("{call:?} was called from inside a host function");
-        let kind = FindingKind::CallInHostFunction;
-        return Err(machine.misuse(kind, message, CudaCode::NOT_PERMITTED));
-    }
-    Ok(())
-}
-
-impl Runtime {
-    /// Runs a call on the machine, which names no stream and perhaps no device.
-    #[inline]
-    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
-        let site = self.sites.then(Site::capture);
-        self.shared.with(|machine| {
-            if let Some(site) = site {
-                machine.races.called_from(site);
-            }
-            machine.races.begin_call();
-            if machine.host.has_closed() {
-                machine.ask_for_faults();
-                machine.host.take_back_lent();
-            }
-            machine.call_is_made();
-            let result = work(machine);
-            machine.pass();
-            result
-        })
-    }
-
-    #[inline]
-    pub(super) fn call<R>(
-        &self,
-        call: Call,
-        device: Ordinal,
-        work: impl FnOnce(&mut Machine) -> DriverResult<R>,
-    ) -> DriverResult<R> {
-        self.with(|machine| {
-            refuse_in_host_function(machine, call)?;
-            machine.enter(call, device, work)
-        })
-    }
-
-    /// A call that waits for what `target` finds.
-    pub(super) fn synchronize(
-        &self,
-        call: Call,
-        device: Ordinal,
-        target: impl FnOnce(&mut Machine) -> DriverResult<(Option<Position>, Option<Knowledge>)>,
-    ) -> DriverResult<()> {
-        let (late, target) = self.with(|machine| {
-            refuse_in_host_function(machine, call)?;
-            let late = machine.begin(call, device)?;
-            Ok((late, target(machine)))
-        })?;
-        let waited = target.and_then(|(position, knowledge)| {
-            position.map_or(Ok(()), |position| self.shared.wait(device, position, knowledge))
-        });
-        if late.is_some() {
-            self.shared.with(|machine| machine.end(device, late))?;
-        }
-        waited
-    }
-
-    #[inline]
-    pub(super) fn on_stream<R>(
-        &self,
-        call: Call,
-        stream: RawStream,
-        work: impl FnOnce(&mut Machine, Key) -> DriverResult<R>,
-    ) -> DriverResult<R> {
-        self.call(call, stream.device, |machine| {
-            let key = machine.resolve(call, stream)?;
-            work(machine, key)
-        })
-    }
-
-    pub(super) fn on_event<R>(
-        &self,
-        call: Call,
-        event: RawEvent,
-        work: impl FnOnce(&mut Machine, Key) -> DriverResult<R>,
-    ) -> DriverResult<R> {
-        self.call(call, event.device, |machine| {
-            let key = machine.resolve_event(call, event)?;
-            work(machine, key)
-        })
-    }
-
-    /// Enqueues an operation on `size` bytes or items; none is no operation.
-    #[inline]
-    pub(super) fn enqueue(
-        &self,
-        stream: RawStream,
-        size: usize,
-        action: Action,
-    ) -> DriverResult<()> {
-        self.on_stream(action.call(), stream, |machine, key| {
-            if size == 0 { Ok(()) } else { machine.submit(key, Vec::new(), action) }
-        })
     }
 }

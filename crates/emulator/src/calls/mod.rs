@@ -1,0 +1,130 @@
+//! One method for each call of CUDA, a file a noun. This file has what every call does.
+//!
+//! [`Driver`](pinlane_driver::Driver) and the drop-in library translate these methods. The state is
+//! the machine's. What ends an object that an address or a handle names is `unsafe`, or honours
+//! only what the machine has written down of a program.
+
+mod events;
+mod threads;
+
+use std::fmt;
+
+pub use threads::Target;
+
+use super::emulator::Emulator;
+use super::finding::FindingKind;
+use super::machine::Machine;
+use super::operation::{Action, Position};
+use super::races::{Knowledge, Site};
+use super::words::slots::Key;
+use super::words::thread::in_host_function;
+use pinlane_driver::CudaCode;
+use pinlane_driver::{Call, DriverResult, Ordinal, RawEvent, RawStream};
+
+/// A host function may make no call (rule 24). CUDA says that one may fail with this code; here
+/// every one does.
+pub(crate) fn refuse_in_host_function(
+    machine: &mut Machine,
+    call: impl fmt::Debug,
+) -> DriverResult<()> {
+    if in_host_function() {
+        let message = format!("{call:?} was called from inside a host function");
+        let kind = FindingKind::CallInHostFunction;
+        return Err(machine.misuse(kind, message, CudaCode::NOT_PERMITTED));
+    }
+    Ok(())
+}
+
+impl Emulator {
+    /// Runs a call on the machine, which names no stream and perhaps no device.
+    #[inline]
+    pub(crate) fn in_call<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
+        let site = self.shared.sites.then(Site::capture);
+        self.shared.with(|machine| {
+            if let Some(site) = site {
+                machine.races.called_from(site);
+            }
+            machine.races.begin_call();
+            if machine.host.has_closed() {
+                machine.ask_for_faults();
+                machine.host.take_back_lent();
+            }
+            machine.call_is_made();
+            let result = work(machine);
+            machine.pass();
+            result
+        })
+    }
+
+    #[inline]
+    pub(crate) fn call<R>(
+        &self,
+        call: Call,
+        device: Ordinal,
+        work: impl FnOnce(&mut Machine) -> DriverResult<R>,
+    ) -> DriverResult<R> {
+        self.in_call(|machine| {
+            refuse_in_host_function(machine, call)?;
+            machine.enter(call, device, work)
+        })
+    }
+
+    /// A call that waits for what `target` finds.
+    pub(crate) fn synchronize(
+        &self,
+        call: Call,
+        device: Ordinal,
+        target: impl FnOnce(&mut Machine) -> DriverResult<(Option<Position>, Option<Knowledge>)>,
+    ) -> DriverResult<()> {
+        let (late, target) = self.in_call(|machine| {
+            refuse_in_host_function(machine, call)?;
+            let late = machine.begin(call, device)?;
+            Ok((late, target(machine)))
+        })?;
+        let waited = target.and_then(|(position, knowledge)| {
+            position.map_or(Ok(()), |position| self.shared.wait(device, position, knowledge))
+        });
+        if late.is_some() {
+            self.shared.with(|machine| machine.end(device, late))?;
+        }
+        waited
+    }
+
+    #[inline]
+    pub(crate) fn on_stream<R>(
+        &self,
+        call: Call,
+        stream: RawStream,
+        work: impl FnOnce(&mut Machine, Key) -> DriverResult<R>,
+    ) -> DriverResult<R> {
+        self.call(call, stream.device, |machine| {
+            let key = machine.resolve(call, stream)?;
+            work(machine, key)
+        })
+    }
+
+    pub(crate) fn on_event<R>(
+        &self,
+        call: Call,
+        event: RawEvent,
+        work: impl FnOnce(&mut Machine, Key) -> DriverResult<R>,
+    ) -> DriverResult<R> {
+        self.call(call, event.device, |machine| {
+            let key = machine.resolve_event(call, event)?;
+            work(machine, key)
+        })
+    }
+
+    /// Enqueues an operation on `size` bytes or items; none is no operation.
+    #[inline]
+    pub(crate) fn enqueue(
+        &self,
+        stream: RawStream,
+        size: usize,
+        action: Action,
+    ) -> DriverResult<()> {
+        self.on_stream(action.call(), stream, |machine, key| {
+            if size == 0 { Ok(()) } else { machine.submit(key, Vec::new(), action) }
+        })
+    }
+}
