@@ -7,7 +7,7 @@
 //! queries the events of all awaited tickets; the first `.await` that finds its operation pending
 //! starts it. It leaves the calling of wakers to others ([`wakers`]), so no task can hold it up.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -29,8 +29,9 @@ use crate::wakers;
 ///
 /// Copies of at most 64 KiB share events. Such a copy may count as pending until up to seven more
 /// of them, enqueued right after it on the same stream, are complete too, and those that other
-/// threads enqueue there at the same moment. A [`wait`](Self::wait) for a stream's last operation
-/// may also wait for what other threads enqueue there at that moment. Nothing else delays a ticket.
+/// threads enqueue there at the same moment. A [`wait`](Self::wait) for a stream's last operation,
+/// and an `.await`, may also wait for what other threads enqueue there at that moment. Nothing else
+/// delays a ticket.
 pub struct Ticket {
     /// `None` for an operation that had nothing to do.
     at: Option<(Arc<Timeline>, u64)>,
@@ -260,12 +261,13 @@ fn watch_all(incoming: &Receiver<Watched>) {
     }
 }
 
-/// The awaited tickets, by stream and position. Each is queried once a round.
+/// The awaited tickets, by stream and position. A stream is FIFO, so a round asks for the first of
+/// each, and for the next ones only while they are done: what is pending costs others nothing.
 ///
-/// A future has one slot, however often it is polled and by whichever wakers; a dropped future has
-/// none. So the list is as long as the futures that are pending, and a slot costs a constant time.
+/// A future has one slot, however often it is polled and by whichever wakers; a slot costs a
+/// constant time. What a dropped future leaves stays until its stream comes to it.
 #[derive(Default)]
-struct Watchlist(HashMap<(usize, u64), Awaited>);
+struct Watchlist(HashMap<usize, BTreeMap<u64, Awaited>>);
 
 /// A ticket, and the slots of its futures.
 type Awaited = (Ticket, Vec<Weak<WakerSlot>>);
@@ -273,9 +275,9 @@ type Awaited = (Ticket, Vec<Weak<WakerSlot>>);
 impl Watchlist {
     fn add(&mut self, (ticket, slot): Watched) {
         let Some((stream, position)) = ticket.at() else { return };
-        let key = (std::ptr::from_ref(stream).addr(), position);
         // The ticket keeps its stream alive, so no other stream has this address.
-        let (_, slots) = self.0.entry(key).or_insert_with(|| (ticket, Vec::new()));
+        let stream = self.0.entry(std::ptr::from_ref(stream).addr()).or_default();
+        let (_, slots) = stream.entry(position).or_insert_with(|| (ticket, Vec::new()));
         if slots.len() == slots.capacity() {
             slots.retain(|slot| slot.strong_count() > 0);
             // As many can come as have stayed before the next search.
@@ -287,16 +289,116 @@ impl Watchlist {
     /// Wakes the tasks of tickets that are no longer pending, and forgets tickets whose futures
     /// were all dropped. False if no ticket left the list.
     fn wake_those_done(&mut self) -> bool {
-        let before = self.0.len();
-        self.0.retain(|_, (ticket, slots)| {
-            while slots.pop_if(|slot| slot.strong_count() == 0).is_some() {}
-            let pending = !slots.is_empty() && matches!(ticket.is_done(), Ok(false));
-            if !pending {
-                let slots = slots.drain(..).filter_map(|slot| slot.upgrade());
+        let mut any = false;
+        self.0.retain(|_, stream| {
+            while let Some(mut first) = stream.first_entry() {
+                let (ticket, slots) = first.get_mut();
+                while slots.pop_if(|slot| slot.strong_count() == 0).is_some() {}
+                if !slots.is_empty() && matches!(ticket.is_done(), Ok(false)) {
+                    break;
+                }
+                let (_, slots) = first.remove();
+                let slots = slots.into_iter().filter_map(|slot| slot.upgrade());
                 slots.filter_map(|slot| slot.0.lock().take()).for_each(wakers::wake);
+                any = true;
             }
-            pending
+            !stream.is_empty()
         });
-        self.0.len() < before
+        any
+    }
+}
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+    use crate::device::Device;
+    use crate::driver::Call;
+    use crate::driver::emulated::Emulator;
+    use crate::stream::Stream;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn assert_woken(woken: &Woken, count: usize) {
+        while woken.0.load(Ordering::SeqCst) < count {
+            std::thread::yield_now();
+        }
+        assert_eq!(woken.0.load(Ordering::SeqCst), count);
+    }
+
+    struct Rig {
+        emulator: Emulator,
+        streams: [Stream; 2],
+        list: Watchlist,
+        woken: Arc<Woken>,
+    }
+
+    impl Rig {
+        fn new() -> Self {
+            let emulator = Emulator::new();
+            let device = Device::of_emulator(&emulator, 0).expect("no faults");
+            let streams = [(); 2].map(|()| device.stream().expect("no faults"));
+            for stream in &streams {
+                emulator.stall(stream.timeline.raw()).expect("live");
+            }
+            Rig { emulator, streams, list: Watchlist::default(), woken: Arc::default() }
+        }
+
+        /// Adds the next ticket of a stream.
+        fn add(&mut self, stream: usize) -> Arc<Slot> {
+            let ticket = self.streams[stream].record().expect("no faults");
+            let slot = Arc::new(Slot(Mutex::new(Some(Waker::from(self.woken.clone())))));
+            self.list.add((ticket, Arc::downgrade(&slot)));
+            slot
+        }
+
+        /// Lets the stream run, and looks at the list.
+        fn run(&mut self, stream: usize) -> bool {
+            self.emulator.release(self.streams[stream].timeline.raw()).expect("live");
+            self.list.wake_those_done()
+        }
+
+        fn len(&self) -> usize {
+            self.list.0.values().map(BTreeMap::len).sum()
+        }
+    }
+
+    #[test]
+    fn a_round_asks_once_for_each_stream_however_many_tickets_are_pending() {
+        let mut rig = Rig::new();
+        let slots: Vec<_> = (0..200).map(|number| rig.add(number % 2)).collect();
+        let asked = rig.emulator.calls(Call::EventQuery);
+        assert!(!rig.list.wake_those_done());
+        assert_eq!(rig.emulator.calls(Call::EventQuery) - asked, 2);
+        assert!(rig.run(1));
+        assert_woken(&rig.woken, 100);
+        assert_eq!(rig.len(), 100);
+        assert!(rig.run(0));
+        assert_woken(&rig.woken, 200);
+        assert!(rig.list.0.is_empty());
+        drop(slots);
+    }
+
+    #[test]
+    fn what_dropped_futures_leave_goes_when_the_stream_comes_to_it() {
+        let mut rig = Rig::new();
+        let slots = [0, 0, 0, 1].map(|stream| rig.add(stream));
+        let [first, second, third, alone] = slots;
+        drop((first, third, alone));
+        assert!(rig.list.wake_those_done());
+        assert_eq!(rig.len(), 2, "the second is pending, and the third after it");
+        assert!(rig.run(0));
+        assert!(rig.list.0.is_empty());
+        assert_woken(&rig.woken, 1);
+        drop(second);
     }
 }
