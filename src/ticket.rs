@@ -354,9 +354,9 @@ mod tests {
         }
 
         /// Adds the next ticket of a stream.
-        fn add(&mut self, stream: usize) -> Arc<Slot> {
+        fn add(&mut self, stream: usize) -> Arc<WakerSlot> {
             let ticket = self.streams[stream].record().expect("no faults");
-            let slot = Arc::new(Slot(Mutex::new(Some(Waker::from(self.woken.clone())))));
+            let slot = Arc::new(WakerSlot(Mutex::new(Some(Waker::from(self.woken.clone())))));
             self.list.add((ticket, Arc::downgrade(&slot)));
             slot
         }

@@ -75,6 +75,9 @@ fn memory_is_looked_for_once_for_each_size_in_the_queue() {
         asked
     };
     assert_eq!(asked(&mut queue), [4096, 8192]);
+    let sizes_of = |queue: &Queue| queue.sizes().map(|size| size.bytes).collect::<Vec<_>>();
+    assert_eq!(sizes_of(&queue), [4096, 8192]);
+    assert_eq!(queue.of_sizes(&[sizes[1]].into()).len(), 1000);
     // The first ones leave, from the front and from the back.
     let early = numbers[..2500].iter().rev().filter(|&number| number % 3 != 1);
     early.for_each(|&number| assert!(queue.remove(number).is_some()));
@@ -82,7 +85,11 @@ fn memory_is_looked_for_once_for_each_size_in_the_queue() {
     assert_eq!(asked(&mut queue), [8192, 4096], "the oldest comes first");
     let others = queue.first_of_each_size(queue.first());
     assert_eq!(others.keys().copied().collect::<Vec<_>>(), [4, 2501]);
+    let small = queue.of_sizes(&[sizes[0]].into());
+    small.into_iter().for_each(|number| drop(queue.remove(number)));
+    assert_eq!(sizes_of(&queue), [8192]);
     numbers.iter().for_each(|&number| drop(queue.remove(number)));
+    assert!(sizes_of(&queue).is_empty());
     assert!(queue.is_empty() && queue.first().is_none());
     assert!(asked(&mut queue).is_empty());
 }

@@ -13,7 +13,7 @@
 //!   a batch before its work is done need not wait for that work.
 //! * No more is allocated than that, or than `depth` and what the consumer holds at most.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::parts::Parts;
@@ -44,12 +44,30 @@ pub(super) struct Recycler {
 
 #[derive(Default)]
 struct Inventory {
-    free: VecDeque<BatchMemory>,
+    /// By their sizes, which are rounded and therefore few; each with a number that grows.
+    free: BTreeMap<usize, VecDeque<(u64, BatchMemory)>>,
+    /// The number of the next set that comes.
+    next: u64,
     /// Dropped where their last use could not be recorded.
     unrecorded: Vec<BatchMemory>,
     /// How many sets there are, here and elsewhere.
     made: usize,
     closed: bool,
+}
+
+impl Inventory {
+    fn put(&mut self, set: BatchMemory) {
+        let number = self.next;
+        self.next += 1;
+        self.free.entry(set.buffer.len()).or_default().push_back((number, set));
+    }
+
+    /// What came first of all that has at least so many bytes.
+    fn take_oldest(&mut self, bytes: usize) -> Option<BatchMemory> {
+        let queues = self.free.range_mut(bytes..).map(|(_, sets)| sets);
+        let oldest = queues.filter(|sets| !sets.is_empty()).min_by_key(|sets| sets[0].0)?;
+        oldest.pop_front().map(|(_, set)| set)
+    }
 }
 
 impl Recycler {
@@ -66,13 +84,12 @@ impl Recycler {
         self.record_rest();
         let too_small = {
             let mut state = self.state.lock();
-            let fitting = state.free.iter().position(|set| set.buffer.len() >= bytes);
-            let replaced = match fitting {
-                _ if state.made < self.enough => None,
-                Some(at) => return Ok(state.free.remove(at).expect("just found")),
-                // It makes place for a larger one.
-                None => state.free.pop_front(),
-            };
+            let enough = state.made >= self.enough;
+            if let Some(set) = enough.then(|| state.take_oldest(bytes)).flatten() {
+                return Ok(set);
+            }
+            // It makes place for a larger one.
+            let replaced = enough.then(|| state.take_oldest(0)).flatten();
             state.made += usize::from(replaced.is_none());
             replaced
         };
@@ -148,7 +165,7 @@ impl Recycler {
             drop(state);
             drop(set);
         } else {
-            state.free.push_back(set);
+            state.put(set);
         }
     }
 
@@ -180,5 +197,35 @@ mod tests {
         for bytes in (4096..100_000).chain([1 << 30, (1 << 30) + 1, usize::MAX]) {
             assert!(rounded(bytes) >= bytes && rounded(bytes) - bytes <= bytes / 8);
         }
+    }
+
+    /// Compares with a list in which the first that is large enough is taken.
+    #[cfg(feature = "emulated")]
+    #[test]
+    fn the_oldest_that_is_large_enough_is_taken() {
+        use super::{BatchMemory, Inventory, Parts};
+        use crate::driver::emulated::Emulator;
+
+        let device = crate::Device::of_emulator(&Emulator::new(), 0).expect("no faults");
+        let (mut state, mut list) = (Inventory::default(), Vec::new());
+        let mut random = 7u64;
+        for _ in 0..2000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let bytes = (random >> 40) as usize % 8 * 256;
+            if random >> 63 == 0 {
+                let buffer = device.alloc::<u8>(bytes).expect("no faults");
+                list.push((bytes, buffer.as_device_ptr()));
+                state.put(BatchMemory { parts: Parts::default(), buffer });
+            } else {
+                let at = list.iter().position(|&(len, _)| len >= bytes);
+                let taken = state.take_oldest(bytes).map(|set| set.buffer.as_device_ptr());
+                assert_eq!(taken, at.map(|at| list.remove(at).1));
+            }
+        }
+        while !list.is_empty() {
+            let taken = state.take_oldest(0).expect("there are more");
+            assert_eq!(taken.buffer.as_device_ptr(), list.remove(0).1);
+        }
+        assert!(state.take_oldest(0).is_none());
     }
 }

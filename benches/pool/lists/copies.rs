@@ -13,7 +13,7 @@ pub const ROWS: &[Row] = &[
     ("pairs", pairs, "pairs of buffers of 64 bytes: made, uploaded, downloaded"),
     ("rows.distinct", rows_distinct, "numbers of rows that are chosen to collide"),
     ("prefetch.outstanding", outstanding, "batches that the consumer has all, then drops"),
-    ("prefetch.shelf", shelf, "batches too large for all the memory that others have left"),
+    ("prefetch.recycler", recycler, "batches too large for all the memory that others have left"),
 ];
 
 fn operations(rig: &Rig, count: usize) -> Result<f64> {
@@ -92,7 +92,7 @@ fn outstanding(rig: &Rig, count: usize) -> Result<f64> {
     seconds(|| pipeline.start()?.collect::<Result<Vec<_>>>().map(drop))
 }
 
-fn shelf(rig: &Rig, count: usize) -> Result<f64> {
+fn recycler(rig: &Rig, count: usize) -> Result<f64> {
     let pool = PinnedPool::builder(&rig.device).build()?;
     let batches = (0..2 * count).map(move |n| vec![1u8; if n < count { 64 } else { 512 }]);
     let mut batches = Prefetch::new(batches, &pool, &rig.stream).depth(1).start()?;

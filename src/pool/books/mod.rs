@@ -5,9 +5,11 @@ pub(super) mod queue;
 pub(super) mod stats;
 pub(super) mod store;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::classes::Size;
 use super::errors;
 use super::options::Options;
 use super::thread::cache::{Cache, Shelf};
@@ -81,15 +83,19 @@ impl Books {
         }
     }
 
-    /// Ends the requests that no memory can come back for.
+    /// Ends the requests that no memory can come back for. Every few blocks that are lost ask for
+    /// that, so requests are looked at only if there is one to end.
     #[cold]
     fn end_hopeless(&mut self) {
-        let requests = self.queue.all();
-        let hopeless = requests.filter(|(_, request)| !self.store.could_serve(request.size));
-        let numbers: Vec<u64> = hopeless.map(|(number, _)| number).collect();
-        for number in numbers {
+        let sizes = self.queue.sizes();
+        let hopeless: BTreeSet<Size> = sizes.filter(|&it| !self.store.could_serve(it)).collect();
+        if hopeless.is_empty() {
+            return;
+        }
+        let stats = self.stats();
+        for number in self.queue.of_sizes(&hopeless) {
             let Some(request) = self.queue.remove(number) else { continue };
-            let error = errors::hopeless(request.operation, request.size, &self.stats());
+            let error = errors::hopeless(request.operation, request.size, &stats);
             self.ready.push(request.end(Err(error)));
         }
     }

@@ -21,7 +21,8 @@
 //! request has a number, by which it is found and removed from any place at a logarithmic cost, and
 //! what looks for requests that free memory is enough for looks at one of each size.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -131,6 +132,8 @@ pub(crate) struct Queue {
     /// The same, by what they ask for.
     by_size: BTreeMap<Size, BTreeSet<u64>>,
     giving_up: BTreeSet<u64>,
+    /// How many requests of each size there are, absent ones included.
+    sizes: BTreeMap<Size, usize>,
     /// Those that were called and have not answered. They are few: only the first is called, and
     /// others are the first only when it is absent.
     called: Vec<u64>,
@@ -157,6 +160,7 @@ impl Queue {
             self.giving_up.insert(number);
         }
         self.show(number, request.size);
+        *self.sizes.entry(request.size).or_default() += 1;
         self.requests.insert(number, request);
         number
     }
@@ -167,6 +171,12 @@ impl Queue {
         self.hide(number, request.size);
         self.giving_up.remove(&number);
         self.called.retain(|&called| called != number);
+        if let Entry::Occupied(mut count) = self.sizes.entry(request.size) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
         Some(request)
     }
 
@@ -174,9 +184,15 @@ impl Queue {
         self.requests.get_mut(&number)
     }
 
-    /// All requests, absent ones included.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Request)> {
-        self.requests.iter().map(|(&number, request)| (number, request))
+    /// The sizes that are asked for, also by absent requests.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = Size> {
+        self.sizes.keys().copied()
+    }
+
+    /// The requests of these sizes, absent ones included.
+    pub(crate) fn of_sizes(&self, sizes: &BTreeSet<Size>) -> Vec<u64> {
+        let of_sizes = self.requests.iter().filter(|(_, request)| sizes.contains(&request.size));
+        of_sizes.map(|(&number, _)| number).collect()
     }
 
     /// The first request that gives up.
