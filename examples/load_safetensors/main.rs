@@ -22,6 +22,7 @@ pub(crate) mod verify;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr, stdout};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -38,7 +39,7 @@ use tensor_file::TensorFile;
 
 fn main() -> ExitCode {
     let bar = if stderr().is_terminal() { report::progress_bar() } else { ProgressBar::hidden() };
-    match run(std::env::args_os().skip(1), &mut stdout(), &bar) {
+    match run(std::env::args_os().skip(1), &digits(), &mut stdout(), &bar) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             bar.finish_and_clear();
@@ -48,13 +49,22 @@ fn main() -> ExitCode {
     }
 }
 
-/// The whole command: reads `arguments`, writes the report to `out`.
+/// The data set that comes with the crate. It is found if `cargo run` started the program, or if
+/// the program runs in the folder of the package.
+fn digits() -> PathBuf {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
+    Path::new(&package).join("examples/data/digits.safetensors")
+}
+
+/// The whole command: reads `arguments`, which may name another file than `file`, and writes the
+/// report to `out`.
 pub(crate) fn run(
     arguments: impl Iterator<Item = OsString>,
+    file: &Path,
     out: &mut dyn Write,
     bar: &ProgressBar,
 ) -> Result<()> {
-    let options = match options::parse(arguments)? {
+    let options = match options::parse(arguments, file)? {
         Command::Load(options) => options,
         Command::Help => return report::print(out, options::USAGE),
     };

@@ -60,10 +60,10 @@ pub enum Where {
 }
 
 /// Reads the arguments, without the program's name.
-pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command> {
-    let mut file = None;
+pub fn parse(mut arguments: impl Iterator<Item = OsString>, file: &Path) -> Result<Command> {
+    let mut named = None;
     let mut options = Options {
-        file: PathBuf::new(),
+        file: file.to_owned(),
         device: Where::Any,
         direct: false,
         loads: 2,
@@ -97,22 +97,15 @@ pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command> {
             Some(unknown) if unknown.starts_with('-') => {
                 return Err(wrong(format!("unknown option {unknown}")));
             }
-            _ if file.is_some() => {
+            _ if named.is_some() => {
                 let message = format!("one file at a time: {} is too much", argument.display());
                 return Err(wrong(message));
             }
-            _ => file = Some(argument.into()),
+            _ => named = Some(argument.into()),
         }
     }
-    options.file = file.unwrap_or_else(digits);
+    options.file = named.unwrap_or(options.file);
     Ok(Command::Load(options))
-}
-
-/// The data set that comes with the crate. It is found if `cargo run` started the program, or if
-/// the program runs in the folder of the package.
-fn digits() -> PathBuf {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
-    Path::new(&package).join("examples/data/digits.safetensors")
 }
 
 fn device(value: &OsStr) -> Result<Where> {

@@ -23,7 +23,7 @@ fn run(arguments: &[&str]) -> Result<String, (u8, String)> {
     let arguments =
         ["--device", device].into_iter().chain(arguments.iter().copied()).map(OsString::from);
     let mut out = Vec::new();
-    match example::run(arguments, &mut out, &ProgressBar::hidden()) {
+    match example::run(arguments, &digits_file(), &mut out, &ProgressBar::hidden()) {
         Ok(()) => Ok(String::from_utf8(out).expect("the report is text")),
         Err(error) => {
             assert!(out.is_empty(), "no report beside an error");
@@ -75,11 +75,15 @@ fn file_of_tensors(lengths: &[usize]) -> Vec<u8> {
     file_of(&Value::Object(header).to_string(), &data)
 }
 
-fn digits() -> Vec<u8> {
-    // In the project's folder, or in the one where the program runs.
+/// In the project's folder, or in the one where the program runs.
+fn digits_file() -> PathBuf {
     let tests = std::env::var_os("CARGO_MANIFEST_DIR");
     let project = tests.map(|folder| Path::new(&folder).join("..")).unwrap_or_default();
-    std::fs::read(project.join("examples/data/digits.safetensors")).expect("checked in")
+    project.join("examples/data/digits.safetensors")
+}
+
+fn digits() -> Vec<u8> {
+    std::fs::read(digits_file()).expect("checked in")
 }
 
 /// The cells of the row that begins with `tensor`.
