@@ -305,8 +305,13 @@ fn a_report_that_cannot_be_written_is_an_error() {
     let nowhere = Scratch::new("no-folder");
     let path = format!("{}/report.json", nowhere.path());
     let arguments = ["--device", "emulated", "--json", &path, file.path()].map(OsString::from);
-    let error = example::run(arguments.into_iter(), &mut Vec::new(), &ProgressBar::hidden())
-        .expect_err("no such folder");
+    let error = example::run(
+        arguments.into_iter(),
+        &digits_file(),
+        &mut Vec::new(),
+        &ProgressBar::hidden(),
+    )
+    .expect_err("no such folder");
     assert_eq!(error.exit_code(), 1);
     assert!(error.to_string().starts_with(&format!("{path}: cannot write: ")), "{error}");
 }
