@@ -23,8 +23,7 @@ fn mode_of(number: c_uint) -> DriverResult<CaptureMode> {
 
 fn status(face: &Face, handle: Handle, per_thread: bool) -> DriverResult<c_int> {
     let stream = stream(face, handle, per_thread)?;
-    // SAFETY: the machine checks the handle.
-    Ok(match unsafe { face.emulator().driver().stream_capture(stream) }? {
+    Ok(match face.stream_capture(stream)? {
         Capture::None => 0,
         Capture::Active => 1,
         Capture::Invalidated => 2,
@@ -39,7 +38,7 @@ cuda! {
         handle: Handle, mode: c_uint,
     ) |face, per_thread| {
         let mode = mode_of(mode)?;
-        face.begin_capture(stream(face, handle, per_thread)?, mode)
+        face.stream_begin_capture(stream(face, handle, per_thread)?, mode)
     }
 
     fn [
@@ -49,7 +48,7 @@ cuda! {
         handle: Handle, graph: Out<Handle>,
     ) |face, per_thread| {
         graph.put_if_any(0);
-        let captured = face.end_capture(stream(face, handle, per_thread)?)?;
+        let captured = face.stream_end_capture(stream(face, handle, per_thread)?)?;
         match graph.check() {
             Ok(()) => graph.put(captured),
             // Nobody wants it.

@@ -144,7 +144,7 @@ cuda! {
 
 /// Of nothing nobody asks.
 fn check_devices(face: &Face, (dst, src): (c_int, c_int), bytes: usize) -> DriverResult<()> {
-    let count = face.emulator().driver().device_count()?;
+    let count = face.devices()?;
     let there = (0..count).contains(&dst) && (0..count).contains(&src);
     if there || bytes == 0 { Ok(()) } else { Err(CudaCode::INVALID_DEVICE) }
 }

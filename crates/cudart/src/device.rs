@@ -11,11 +11,8 @@ use crate::abi::{Handle, In, Out};
 use crate::driver::{contexts, entry_points};
 use crate::{machine, properties};
 
-/// `cudaErrorPeerAccessNotEnabled` and its opposite are kept for each pair of devices.
-static PEERS: std::sync::Mutex<Vec<(c_int, c_int)>> = std::sync::Mutex::new(Vec::new());
-
 fn count(face: &Face) -> DriverResult<c_int> {
-    face.emulator().driver().device_count()
+    face.devices()
 }
 
 /// `cudaErrorPeerAccessUnsupported`
@@ -47,22 +44,12 @@ pub fn enable_peer(face: &Face, peer: c_int, flags: c_uint) -> DriverResult<()> 
     if peer == device {
         return Err(PEER_ACCESS_UNSUPPORTED);
     }
-    face.emulator().driver().enable_peer_access(device, peer)?;
-    let mut peers = PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    if peers.contains(&(device, peer)) {
-        return Err(CudaCode::PEER_ACCESS_ALREADY_ENABLED);
-    }
-    peers.push((device, peer));
-    Ok(())
+    face.enable_peer_access(device, peer)
 }
 
 pub fn disable_peer(face: &Face, peer: c_int) -> DriverResult<()> {
     check(face, peer)?;
-    let pair = (face.current_device(), peer);
-    let mut peers = PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let at = peers.iter().position(|&enabled| enabled == pair);
-    peers.swap_remove(at.ok_or(CudaCode::PEER_ACCESS_NOT_ENABLED)?);
-    face.disable_peer_access(pair.0, peer)
+    face.disable_peer_access(face.current_device(), peer)
 }
 
 cuda! {
@@ -104,7 +91,7 @@ cuda! {
     }
 
     fn [cudaDeviceSynchronize, cudaThreadSynchronize, cuCtxSynchronize]() |face| {
-        face.synchronize(face.current_device())
+        face.device_synchronize(face.current_device())
     }
 
     fn cudaDeviceReset() |face| {
@@ -188,7 +175,7 @@ cuda! {
         out: Out<c_int>, device: c_int, peer: c_int,
     ) |face| {
         out.check()?;
-        out.put(c_int::from(face.emulator().driver().can_access_peer(device, peer)?))
+        out.put(c_int::from(face.can_access_peer(device, peer)?))
     }
 
     fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) |face| {

@@ -174,7 +174,7 @@ fn tell_of_room(face: Option<&Face>, wanted: usize) {
         );
         return;
     };
-    let info = face.emulator().driver().memory_info(0);
+    let info = face.memory_info(0);
     let bytes = info.map_or(wanted, |(_, total)| total);
     if bytes < wanted && !is_quiet() {
         eprintln!(

@@ -66,7 +66,7 @@ cuda! {
     }
 
     fn [cudaMemGetInfo, cuMemGetInfo_v2](free: Out<usize>, total: Out<usize>) |face| {
-        let info = face.emulator().driver().memory_info(face.current_device())?;
+        let info = face.memory_info(face.current_device())?;
         free.put_if_any(info.0);
         total.put_if_any(info.1);
         Ok(())

@@ -180,7 +180,7 @@ cuda! {
             }
             match (access.location.kind, access.flags) {
                 (ON_DEVICE, READ_WRITE) => {
-                    face.emulator().driver().pool_access(owner, access.location.id)?;
+                    face.pool_access(owner, access.location.id)?;
                 }
                 (ON_DEVICE, 0) if access.location.id == owner => {
                     return Err(CudaCode::INVALID_DEVICE);

@@ -119,10 +119,9 @@ fn describe(face: &Face, out: Out<u8>, device: c_int, size: usize) -> DriverResu
     device::check(face, device)?;
     let version = usize::from(machine::major() == 12);
     let mut bytes = vec![0; SIZES[version]];
-    let driver = face.emulator().driver();
-    let name = driver.device_name(device)?;
+    let name = face.device_name(device)?;
     let name = &name.as_bytes()[..name.len().min(NAME_BYTES - 1)];
-    let (_, total) = driver.memory_info(device)?;
+    let (_, total) = face.memory_info(device)?;
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(NAME, name);
     put(UUID, &uuid(device));

@@ -158,16 +158,13 @@ pub fn launch(
         // SAFETY: the program's own function for this kernel, with the arguments of its launch.
         boundary::as_kernel(|| unsafe { function(grid, block, list, shared) });
     };
-    let driver = face.emulator().driver();
     let Some(sizes) = known.sizes else {
         let arguments = Arguments { list: args, _owned: Vec::new(), values: Vec::new() };
-        // SAFETY: the machine checks the handle.
-        unsafe { driver.stream_synchronize(stream) }?;
+        face.stream_synchronize(stream)?;
         // SAFETY: a stand-in makes no call that is let through, does not unwind, and touches what
         // its kernel would. The call waits, so that the arguments are still there.
         unsafe { face.launch(stream, name, &[], Some(Box::new(move || call(arguments.list())))) }?;
-        // SAFETY: the machine checks the handle.
-        return unsafe { driver.stream_synchronize(stream) };
+        return face.stream_synchronize(stream);
     };
     let arguments = Arguments::copied(args, &sizes)?;
     let words = arguments.values.concat();

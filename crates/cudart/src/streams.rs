@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Capture, DriverResult, Poll, RawStream};
+use pinlane_driver::{Capture, DriverResult, Poll, RawStream, StreamFlags};
 use pinlane_emulator::{Face, Side};
 
 use crate::abi::{Handle, Out, event, stream};
@@ -16,6 +16,18 @@ const ATTACHES: [c_uint; 3] = [1, 2, 4];
 
 /// `cudaErrorIllegalState`
 const ILLEGAL_STATE: CudaCode = CudaCode(401);
+
+/// `cudaStreamNonBlocking`, and all flags that there are.
+const NON_BLOCKING: c_uint = 1;
+
+fn create(face: &Face, out: Out<Handle>, flags: c_uint, priority: c_int) -> DriverResult<()> {
+    out.check()?;
+    if flags > NON_BLOCKING {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    let flags = StreamFlags { blocking: flags != NON_BLOCKING, priority };
+    out.put(face.stream_create(face.current_device(), flags)?.handle)
+}
 
 /// Records and waits are external to a capture only where there is one.
 pub fn check_external(face: &Face, stream: RawStream, flags: c_uint) -> DriverResult<()> {
@@ -38,24 +50,23 @@ unsafe extern "C" fn call_back(data: *mut c_void) {
 
 cuda! {
     fn cudaStreamCreate(out: Out<Handle>) |face| {
-        out.check()?;
-        out.put(face.stream_create(0, 0)?.handle)
+        create(face, out, 0, 0)
     }
 
     fn [cudaStreamCreateWithFlags, cuStreamCreate](out: Out<Handle>, flags: c_uint) |face| {
-        out.check()?;
-        out.put(face.stream_create(flags, 0)?.handle)
+        create(face, out, flags, 0)
     }
 
     fn [cudaStreamCreateWithPriority, cuStreamCreateWithPriority](
         out: Out<Handle>, flags: c_uint, priority: c_int,
     ) |face| {
-        out.check()?;
-        out.put(face.stream_create(flags, priority.clamp(-5, 0))?.handle)
+        create(face, out, flags, priority)
     }
 
     fn [cudaStreamDestroy, cuStreamDestroy_v2](handle: Handle) |face| {
-        face.stream_destroy(stream(face, handle, false)?)
+        let stream = stream(face, handle, false)?;
+        // SAFETY: the program gives its stream up.
+        unsafe { face.stream_destroy(stream) }
     }
 
     fn [cudaStreamQuery / cudaStreamQuery_ptsz, cuStreamQuery / cuStreamQuery_ptsz](
@@ -63,8 +74,7 @@ cuda! {
     ) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
         face.refuse_unsafe_on(stream)?;
-        // SAFETY: the machine checks the handle.
-        match face.answered(|| unsafe { face.emulator().driver().stream_query(stream) })? {
+        match face.answered(|| face.stream_query(stream))? {
             Poll::Done => Ok(()),
             Poll::NotReady => Err(CudaCode::NOT_READY),
         }
@@ -76,8 +86,7 @@ cuda! {
     ](handle: Handle) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
         face.refuse_unsafe_on(stream)?;
-        // SAFETY: the machine checks the handle.
-        unsafe { face.emulator().driver().stream_synchronize(stream) }
+        face.stream_synchronize(stream)
     }
 
     fn [
@@ -92,14 +101,15 @@ cuda! {
         let stream = stream(face, handle, per_thread)?;
         let event = event(face, other)?;
         check_external(face, stream, flags)?;
-        // SAFETY: the machine checks the handles.
-        unsafe { face.emulator().driver().stream_wait_event(stream, event) }
+        // SAFETY: both are the program's.
+        unsafe { face.stream_wait_event(stream, event) }
     }
 
     fn [cudaStreamGetFlags / cudaStreamGetFlags_ptsz, cuStreamGetFlags / cuStreamGetFlags_ptsz](
         handle: Handle, out: Out<c_uint>,
     ) |face, per_thread| {
-        out.put(face.stream_flags(stream(face, handle, per_thread)?).0)
+        let flags = face.stream_flags(stream(face, handle, per_thread)?);
+        out.put(if flags.blocking { 0 } else { NON_BLOCKING })
     }
 
     fn [
@@ -108,7 +118,7 @@ cuda! {
     ](
         handle: Handle, out: Out<c_int>,
     ) |face, per_thread| {
-        out.put(face.stream_flags(stream(face, handle, per_thread)?).1)
+        out.put(face.stream_flags(stream(face, handle, per_thread)?).priority)
     }
 
     fn [
@@ -143,8 +153,8 @@ cuda! {
     ) |face, per_thread| {
         let function = function.ok_or(CudaCode::INVALID_VALUE)?;
         let stream = stream(face, handle, per_thread)?;
-        // SAFETY: the machine checks the handle; the program asks for one call of its function.
-        unsafe { face.emulator().driver().launch_host(stream, function, data) }
+        // SAFETY: the program asks for a call of its function.
+        unsafe { face.launch_host(stream, function, data) }
     }
 
     fn [
@@ -155,14 +165,13 @@ cuda! {
     ) |face, per_thread| {
         let function = function.filter(|_| flags == 0).ok_or(CudaCode::INVALID_VALUE)?;
         let stream = stream(face, handle, per_thread)?;
-        // SAFETY: the machine checks the handle.
-        if unsafe { face.emulator().driver().stream_capture(stream) }? != Capture::None {
+        if face.stream_capture(stream)? != Capture::None {
             // It is called once; a graph would call it again.
             return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
         }
         let call = Box::into_raw(Box::new(Call { function, stream: handle, data })).cast();
-        // SAFETY: as above. `call_back` is called at most once with the box.
-        let done = unsafe { face.emulator().driver().launch_host(stream, call_back, call) };
+        // SAFETY: `call_back` is called at most once with the box.
+        let done = unsafe { face.launch_host(stream, call_back, call) };
         if done.is_err() {
             // SAFETY: nobody has taken it over.
             drop(unsafe { Box::from_raw(call.cast::<Call>()) });

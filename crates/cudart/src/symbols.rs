@@ -47,7 +47,7 @@ pub fn zeroed(face: &Face, bytes: usize) -> DriverResult<*mut c_void> {
     let ptr = face.malloc(bytes)?;
     // SAFETY: the memory is new.
     unsafe { face.fill(face.default_stream(false), ptr, bytes, &[0], (bytes, 1), true) }?;
-    face.synchronize(face.current_device())?;
+    face.device_synchronize(face.current_device())?;
     Ok(ptr)
 }
 

@@ -200,7 +200,7 @@ impl Machine {
         let may_disturb = !self.captures.is_empty() && self.is_legacy(key);
         let device = self.streams.get(key).filter(|_| may_disturb).map(|stream| stream.device);
         let of_device = |device| {
-            let is_its = move |stream: &&Stream| stream.blocking && stream.device == device;
+            let is_its = move |stream: &&Stream| stream.flags.blocking && stream.device == device;
             self.streams.values().filter(is_its).filter_map(|stream| stream.capture)
         };
         device.into_iter().flat_map(of_device)

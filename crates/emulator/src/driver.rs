@@ -10,9 +10,8 @@ use super::emulator::Emulator;
 use super::finding::FindingKind;
 use super::machine::Machine;
 use super::memory::host::{Access, HostPtr, HostUse, Refusal, Removal};
-use super::operation::{Action, HostCall, Transfer};
+use super::operation::{Action, Transfer};
 use super::races::{MemoryKind, RacingAccess};
-use super::schedule::host_thread;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
     Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
@@ -62,6 +61,34 @@ fn address(ptr: NonNull<u8>) -> u64 {
     ptr.as_ptr().addr() as u64
 }
 
+/// Methods of the seam that are calls of the machine as they are. `checked` are those of which the
+/// seam demands more than the machine needs.
+macro_rules! translate {
+    () => {};
+    (fn $name:ident($($arg:ident: $ty:ty),*) -> $out:ty; $($rest:tt)*) => {
+        #[inline]
+        fn $name(&self, $($arg: $ty),*) -> DriverResult<$out> {
+            self.$name($($arg),*)
+        }
+        translate! { $($rest)* }
+    };
+    (checked fn $name:ident($($arg:ident: $ty:ty),*) -> $out:ty; $($rest:tt)*) => {
+        #[inline]
+        unsafe fn $name(&self, $($arg: $ty),*) -> DriverResult<$out> {
+            self.$name($($arg),*)
+        }
+        translate! { $($rest)* }
+    };
+    (unsafe fn $name:ident($($arg:ident: $ty:ty),*) -> $out:ty; $($rest:tt)*) => {
+        #[inline]
+        unsafe fn $name(&self, $($arg: $ty),*) -> DriverResult<$out> {
+            // SAFETY: the seam demands what the call does; promised by the caller.
+            unsafe { self.$name($($arg),*) }
+        }
+        translate! { $($rest)* }
+    };
+}
+
 // SAFETY: operations run in stream order under one lock and touch the ranges in their arguments
 // only (`execute`); `Poll::Done` and a successful synchronize are given for complete positions, and
 // the lock makes what was written visible (`schedule`, `shared`); host memory is initialised,
@@ -69,32 +96,36 @@ fn address(ptr: NonNull<u8>) -> u64 {
 // last-error slot to disturb, and only calls that name a capturing stream, or that the contract
 // rules out, touch a capture.
 unsafe impl Driver for Emulator {
+    translate! {
+        fn device_name(device: Ordinal) -> String;
+        fn attribute(device: Ordinal, attribute: Attribute) -> i32;
+        fn memory_info(device: Ordinal) -> (usize, usize);
+        fn can_access_peer(device: Ordinal, peer: Ordinal) -> bool;
+        fn pool_access(owner: Ordinal, peer: Ordinal) -> ();
+        fn stream_create(device: Ordinal, flags: StreamFlags) -> RawStream;
+        fn event_create(device: Ordinal, timing: bool) -> RawEvent;
+        checked fn stream_query(stream: RawStream) -> Poll;
+        checked fn stream_synchronize(stream: RawStream) -> ();
+        checked fn stream_capture(stream: RawStream) -> Capture;
+        checked fn event_query(event: RawEvent) -> Poll;
+        checked fn event_synchronize(event: RawEvent) -> ();
+        checked fn event_elapsed(start: RawEvent, end: RawEvent) -> f32;
+        unsafe fn stream_destroy(stream: RawStream) -> ();
+        unsafe fn stream_wait_event(stream: RawStream, event: RawEvent) -> ();
+        unsafe fn event_destroy(event: RawEvent) -> ();
+        unsafe fn event_record(event: RawEvent, stream: RawStream) -> ();
+        unsafe fn launch_host(stream: RawStream, function: HostFunction, data: *mut c_void) -> ();
+    }
+
     fn device_count(&self) -> DriverResult<i32> {
-        self.shared.with(|machine| {
-            machine.check_loaded()?;
-            Ok(machine.devices.len() as i32)
-        })
+        self.devices()
     }
 
-    fn device_name(&self, device: Ordinal) -> DriverResult<String> {
-        self.call(Call::Attributes, device, |_| Ok(format!("Emulated device {device}")))
-    }
-
-    fn attribute(&self, device: Ordinal, attribute: Attribute) -> DriverResult<i32> {
-        self.call(Call::Attributes, device, |machine| {
-            Ok(match attribute {
-                Attribute::MemoryPoolsSupported | Attribute::UnifiedAddressing => 1,
-                Attribute::CanUseHostPointerForRegisteredMem => i32::from(machine.host_addresses),
-                Attribute::HostNumaNode => -1,
-                Attribute::AsyncEngineCount => 3,
-                Attribute::PciDomainId | Attribute::PciDeviceId => 0,
-                Attribute::PciBusId => device + 1,
-            })
-        })
-    }
-
-    fn memory_info(&self, device: Ordinal) -> DriverResult<(usize, usize)> {
-        self.call(Call::MemoryInfo, device, |machine| Ok(machine.memory.free_and_total(device)))
+    fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
+        match self.enable_peer_access(device, peer) {
+            Err(CudaCode::PEER_ACCESS_ALREADY_ENABLED) => Ok(()),
+            enabled => enabled,
+        }
     }
 
     fn versions(&self) -> DriverResult<(i32, i32)> {
@@ -287,120 +318,6 @@ unsafe impl Driver for Emulator {
         })
     }
 
-    fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream> {
-        self.call(Call::StreamCreate, device, |machine| {
-            Ok(machine.stream_create(device, flags.blocking))
-        })
-    }
-
-    unsafe fn stream_destroy(&self, stream: RawStream) -> DriverResult<()> {
-        self.on_stream(Call::StreamDestroy, stream, |machine, key| {
-            if stream.is_default() {
-                return Err(CudaCode::INVALID_RESOURCE_HANDLE);
-            }
-            machine.stream_destroy(key);
-            Ok(())
-        })
-    }
-
-    unsafe fn stream_query(&self, stream: RawStream) -> DriverResult<Poll> {
-        self.on_stream(Call::StreamQuery, stream, |machine, key| {
-            machine.refuse_capturing(key)?;
-            let found = machine.streams.get(key).expect("just resolved");
-            let mut patience = found.patience;
-            let (tail, knowledge) = (machine.tail(key), machine.knowledge(key));
-            let answer = machine.poll(tail, &mut patience);
-            machine.learn_from(answer, knowledge);
-            if let Some(stream) = machine.streams.get_mut(key) {
-                stream.patience = patience;
-            }
-            answer
-        })
-    }
-
-    unsafe fn stream_synchronize(&self, stream: RawStream) -> DriverResult<()> {
-        self.synchronize(Call::StreamSynchronize, stream.device, |machine| {
-            let key = machine.resolve(Call::StreamSynchronize, stream)?;
-            machine.refuse_capturing(key)?;
-            Ok((Some(machine.tail(key)), machine.knowledge(key)))
-        })
-    }
-
-    unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
-        self.on_stream(Call::StreamWaitEvent, stream, |machine, key| {
-            let event = machine.resolve_event(Call::StreamWaitEvent, event)?;
-            if machine.capture_wait(key, event)? {
-                return Ok(());
-            }
-            let event = machine.events.get(event).expect("just resolved");
-            let agent = machine.streams.get(key).expect("just resolved").agent;
-            machine.races.waits(agent, &event.order);
-            let snapshot = event.snapshot;
-            snapshot.map_or(Ok(()), |snapshot| machine.submit(key, vec![snapshot], Action::Join))
-        })
-    }
-
-    unsafe fn stream_capture(&self, stream: RawStream) -> DriverResult<Capture> {
-        self.on_stream(Call::StreamCapture, stream, |machine, key| machine.capture_status(key))
-    }
-
-    fn event_create(&self, device: Ordinal, timing: bool) -> DriverResult<RawEvent> {
-        self.event_create(device, timing)
-    }
-
-    unsafe fn event_destroy(&self, event: RawEvent) -> DriverResult<()> {
-        // SAFETY: promised by the caller.
-        unsafe { self.event_destroy(event) }
-    }
-
-    unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()> {
-        // SAFETY: promised by the caller.
-        unsafe { self.event_record(event, stream) }
-    }
-
-    unsafe fn event_query(&self, event: RawEvent) -> DriverResult<Poll> {
-        self.event_query(event)
-    }
-
-    unsafe fn event_synchronize(&self, event: RawEvent) -> DriverResult<()> {
-        self.event_synchronize(event)
-    }
-
-    unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32> {
-        self.event_elapsed(start, end)
-    }
-
-    unsafe fn launch_host(
-        &self,
-        stream: RawStream,
-        function: HostFunction,
-        data: *mut c_void,
-    ) -> DriverResult<()> {
-        let call = HostCall { function, data };
-        self.on_stream(Call::LaunchHost, stream, |machine, key| {
-            host_thread::ensure(machine, &self.shared)?;
-            machine.submit(key, Vec::new(), Action::HostFunction(call))
-        })
-    }
-
-    fn can_access_peer(&self, device: Ordinal, peer: Ordinal) -> DriverResult<bool> {
-        self.call(Call::PeerQuery, device, |machine| {
-            machine.device(peer)?;
-            Ok(device != peer)
-        })
-    }
-
-    fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
-        self.call(Call::PeerEnable, device, |machine| {
-            machine.device(peer)?;
-            if device == peer {
-                return Err(CudaCode::INVALID_DEVICE);
-            }
-            machine.device(device)?.mapped_peers.push(peer);
-            Ok(())
-        })
-    }
-
     fn sees_host_accesses(&self) -> bool {
         true
     }
@@ -416,15 +333,5 @@ unsafe impl Driver for Emulator {
             machine.report_races();
             machine.open_to_host(ptr.addr(), bytes);
         });
-    }
-
-    fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()> {
-        self.call(Call::PoolAccess, owner, |machine| {
-            let peers = &mut machine.device(peer)?.peers;
-            if owner != peer && !peers.contains(&owner) {
-                peers.push(owner);
-            }
-            Ok(())
-        })
     }
 }

@@ -368,6 +368,12 @@ impl Emulator {
         self.with(|machine| machine.findings.list())
     }
 
+    /// How many findings there are; cheaper than asking for them.
+    #[must_use]
+    pub fn finding_count(&self) -> usize {
+        self.with(|machine| machine.findings.len())
+    }
+
     /// Says that the calling thread, or the host function that it is in, reads host memory now. The
     /// machine cannot see that by itself. It looks for [races](super::FindingKind::Race), and does
     /// not touch the memory.

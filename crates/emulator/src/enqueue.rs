@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::fault::Strike;
 use super::finding::FindingKind;
-use super::machine::{EVENT_TAG, Event, Machine, STREAM_TAG, Stream};
+use super::machine::{BLOCKING, EVENT_TAG, Event, Machine, STREAM_TAG, Stream};
 use super::memory::host::{Access, HostUse};
 use super::operation::pieces;
 use super::operation::{Action, Operation, Position};
@@ -13,7 +13,7 @@ use super::schedule::About;
 use super::words::rng;
 use super::words::slots::Key;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Call, DriverResult, Ordinal, RawEvent, RawStream};
+use pinlane_driver::{Call, DriverResult, Ordinal, RawEvent, RawStream, StreamFlags};
 
 impl Machine {
     /// A call between what every one does first and last.
@@ -65,17 +65,17 @@ impl Machine {
         code
     }
 
-    pub(super) fn stream_create(&mut self, device: Ordinal, blocking: bool) -> RawStream {
-        let kind = if blocking { Kind::Blocking } else { Kind::NonBlocking };
-        let key = self.add_stream(device, blocking, kind);
+    pub(super) fn stream_create(&mut self, device: Ordinal, flags: StreamFlags) -> RawStream {
+        let kind = if flags.blocking { Kind::Blocking } else { Kind::NonBlocking };
+        let key = self.add_stream(device, flags, kind);
         RawStream { device, handle: key.to_handle(STREAM_TAG) }
     }
 
-    fn add_stream(&mut self, device: Ordinal, blocking: bool, kind: Kind) -> Key {
+    fn add_stream(&mut self, device: Ordinal, flags: StreamFlags, kind: Kind) -> Key {
         let agent = self.races.stream_created(device, kind);
         let name = self.names.next();
         let standing = self.schedule.standing(name);
-        self.streams.insert(Stream::new(device, blocking, agent, standing))
+        self.streams.insert(Stream::new(device, flags, agent, standing))
     }
 
     /// The stream that a handle names on this thread (rule 11).
@@ -115,7 +115,7 @@ impl Machine {
             let orphans = per_thread.take_orphans(busy);
             orphans.into_iter().for_each(|stream| self.stream_destroy(stream));
         }
-        let stream = self.add_stream(device, true, Kind::PerThread);
+        let stream = self.add_stream(device, BLOCKING, Kind::PerThread);
         self.devices[device as usize].per_thread.insert(stream);
         stream
     }
@@ -353,7 +353,7 @@ impl Machine {
             return;
         }
         let stream = self.streams.get(key).expect("resolved by the caller");
-        if !stream.blocking {
+        if !stream.flags.blocking {
             return;
         }
         let legacy = self.devices[stream.device as usize].legacy;
@@ -368,7 +368,7 @@ impl Machine {
     pub(super) fn device_waits(&self, device: Ordinal, waits: &mut Vec<Position>) {
         for &key in &self.backlog {
             let Some(stream) = self.streams.get(key) else { continue };
-            if stream.blocking && stream.device == device {
+            if stream.flags.blocking && stream.device == device {
                 waits.push(Position { stream: key, count: stream.enqueued });
             }
         }

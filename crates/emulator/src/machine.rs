@@ -37,7 +37,10 @@ use super::words::name::{Liberties, Names, StreamName};
 use super::words::slots::{Key, Slots};
 use pinlane_base::sanitizer::Tag;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{DriverResult, Ordinal, Poll};
+use pinlane_driver::{DriverResult, Ordinal, Poll, StreamFlags};
+
+/// The flags of default streams.
+pub(super) const BLOCKING: StreamFlags = StreamFlags { blocking: true, priority: 0 };
 
 pub(super) const STREAM_TAG: u8 = 0x5;
 pub(super) const EVENT_TAG: u8 = 0xe;
@@ -138,7 +141,7 @@ pub(super) struct Device {
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) device: Ordinal,
-    pub(super) blocking: bool,
+    pub(super) flags: StreamFlags,
     pub(super) queue: VecDeque<Operation>,
     /// Its place in the backlog, while its queue is not empty.
     pub(super) backlog_at: usize,
@@ -176,10 +179,15 @@ pub(super) struct Event {
 }
 
 impl Stream {
-    pub(super) fn new(device: Ordinal, blocking: bool, agent: Agent, standing: Standing) -> Self {
+    pub(super) fn new(
+        device: Ordinal,
+        flags: StreamFlags,
+        agent: Agent,
+        standing: Standing,
+    ) -> Self {
         Stream {
             device,
-            blocking,
+            flags,
             queue: VecDeque::new(),
             backlog_at: 0,
             followers: BTreeSet::new(),
@@ -264,7 +272,7 @@ impl Machine {
         let mut legacy = |device| {
             let agent = races.stream_created(device, Kind::Legacy);
             let standing = schedule.standing(StreamName::Legacy(device));
-            streams.insert(Stream::new(device, true, agent, standing))
+            streams.insert(Stream::new(device, BLOCKING, agent, standing))
         };
         let device = |ordinal| Device {
             lost: None,

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{BatchCopy, BatchKind, DriverResult, Ordinal};
-use pinlane_driver::{RawEvent, RawStream};
+use pinlane_driver::{RawEvent, RawStream, StreamFlags};
 use pinlane_emulator::{Emulator, Execution, Face, Kind, Plane};
 
 /// The size of every buffer.
@@ -51,7 +51,7 @@ impl Gpu {
 
     /// A stream that does not synchronize with the legacy one. `cudaStreamCreateWithFlags`
     pub fn stream(&self) -> DriverResult<RawStream> {
-        self.face.stream_create(1, 0)
+        self.face.stream_create(self.face.current_device(), StreamFlags::default())
     }
 
     /// The legacy default stream of the current device.
@@ -61,27 +61,27 @@ impl Gpu {
 
     /// `cudaStreamSynchronize`
     pub fn synchronize(&self, stream: RawStream) -> DriverResult<()> {
-        unsafe { self.emulator().driver().stream_synchronize(stream) }
+        self.emulator().stream_synchronize(stream)
     }
 
     /// `cudaEventCreateWithFlags`
     pub fn event(&self) -> DriverResult<RawEvent> {
-        self.emulator().driver().event_create(self.face.current_device(), false)
+        self.emulator().event_create(self.face.current_device(), false)
     }
 
     /// `cudaEventRecord`
     pub fn record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()> {
-        unsafe { self.emulator().driver().event_record(event, stream) }
+        unsafe { self.emulator().event_record(event, stream) }
     }
 
     /// `cudaStreamWaitEvent`
     pub fn wait(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
-        unsafe { self.emulator().driver().stream_wait_event(stream, event) }
+        unsafe { self.emulator().stream_wait_event(stream, event) }
     }
 
     /// Makes one stream wait for all that another has been given: a fresh event, recorded there.
     pub fn wait_stream(&self, stream: RawStream, other: RawStream) -> DriverResult<()> {
-        let event = self.emulator().driver().event_create(other.device, false)?;
+        let event = self.emulator().event_create(other.device, false)?;
         self.record(event, other)?;
         self.wait(stream, event)
     }
@@ -172,7 +172,8 @@ impl Gpu {
 impl Drop for Gpu {
     fn drop(&mut self) {
         // What a lost device says does not matter any more.
-        let _: Result<(), CudaCode> = self.face.synchronize(0).and(self.face.synchronize(1));
+        let _: Result<(), CudaCode> =
+            self.face.device_synchronize(0).and(self.face.device_synchronize(1));
         for memory in self.pinned.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = self.face.free_host(memory, false);
         }

@@ -257,7 +257,7 @@ cuda! {
     // Waits for the device first: its work may use what the program frees next.
     fn [cuCtxDestroy, cuCtxDestroy_v2](handle: Handle) |face| {
         let device = device_of(some(handle)?)?;
-        face.synchronize(device)?;
+        face.device_synchronize(device)?;
         {
             let mut contexts = contexts();
             let context = contexts.find(handle)?;
@@ -326,7 +326,7 @@ cuda! {
     }
 
     fn cuCtxSynchronize_v2(handle: Handle) |face| {
-        face.synchronize(device_of(named(handle)?)?)
+        face.device_synchronize(device_of(named(handle)?)?)
     }
 
     fn cuCtxEnablePeerAccess(peer: Handle, flags: c_uint) |face| {

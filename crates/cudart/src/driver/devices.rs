@@ -33,7 +33,7 @@ cuda! {
     fn cuDeviceGetName(out: Out<c_char>, length: c_int, device: c_int) |face| {
         out.check()?;
         device::check(face, device)?;
-        let name = face.emulator().driver().device_name(device)?;
+        let name = face.device_name(device)?;
         let room = length.checked_sub(1).and_then(|room| usize::try_from(room).ok());
         let room = room.ok_or(CudaCode::INVALID_VALUE)?;
         let bytes = name.bytes().take(room).chain([0]);
@@ -49,7 +49,7 @@ cuda! {
     fn cuDeviceTotalMem_v2(out: Out<usize>, device: c_int) |face| {
         out.check()?;
         device::check(face, device)?;
-        out.put(face.emulator().driver().memory_info(device)?.1)
+        out.put(face.memory_info(device)?.1)
     }
 
     fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, device: c_int) |face| {

@@ -1,12 +1,34 @@
 //! Events (rules 14, 16 and 17).
 
+use super::no_such;
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
+use crate::machine::EVENT_TAG;
 use crate::operation::Action;
+use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal, Poll, RawEvent, RawStream};
 
 impl Emulator {
+    /// The event that a call names.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`], and a finding, if there is none; without a finding if
+    /// the handle is 0.
+    pub fn event(&self, handle: usize) -> DriverResult<RawEvent> {
+        if handle == 0 {
+            return Err(CudaCode::INVALID_RESOURCE_HANDLE);
+        }
+        self.with(|machine| {
+            let key = Key::from_handle(handle, EVENT_TAG);
+            match key.and_then(|key| machine.events.get(key)) {
+                Some(event) => Ok(RawEvent { device: event.device, handle }),
+                None => Err(no_such(machine, self.call_name(), "event", handle)),
+            }
+        })
+    }
+
     /// Creates an event. `cudaEventCreateWithFlags`
     ///
     /// # Errors
@@ -79,7 +101,7 @@ impl Emulator {
     ///
     /// As for [`event_query`](Self::event_query).
     pub fn event_synchronize(&self, event: RawEvent) -> DriverResult<()> {
-        self.synchronize(Call::EventSynchronize, event.device, |machine| {
+        self.wait_for(Call::EventSynchronize, event.device, |machine| {
             let key = machine.resolve_event(Call::EventSynchronize, event)?;
             let target = machine.event_target(key)?;
             let found = machine.events.get(key).expect("just resolved");

@@ -4,7 +4,10 @@
 //! the machine's. What ends an object that an address or a handle names is `unsafe`, or honours
 //! only what the machine has written down of a program.
 
+mod devices;
 mod events;
+mod graphs;
+mod streams;
 mod threads;
 
 use std::fmt;
@@ -33,6 +36,12 @@ pub(crate) fn refuse_in_host_function(
         return Err(machine.misuse(kind, message, CudaCode::NOT_PERMITTED));
     }
     Ok(())
+}
+
+/// The answer to a handle of nothing.
+fn no_such(machine: &mut Machine, call: &str, what: &str, handle: usize) -> CudaCode {
+    let message = format!("{call} names {handle:#x}, which is no live {what}");
+    machine.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_RESOURCE_HANDLE)
 }
 
 impl Emulator {
@@ -70,7 +79,7 @@ impl Emulator {
     }
 
     /// A call that waits for what `target` finds.
-    pub(crate) fn synchronize(
+    pub(crate) fn wait_for(
         &self,
         call: Call,
         device: Ordinal,

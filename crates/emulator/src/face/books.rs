@@ -1,6 +1,6 @@
 //! What the face writes down of a program, and the machine does not need to know.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal};
@@ -12,8 +12,6 @@ pub(super) struct Books {
     /// Page-locked memory by its start.
     pub(super) host: BTreeMap<usize, HostNote>,
     pub(super) pools: Pools,
-    /// Flags and priorities of streams by their handles.
-    pub(super) streams: HashMap<usize, (u32, i32)>,
 }
 
 /// An allocation of device memory, as its program made it.

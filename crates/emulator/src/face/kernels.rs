@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::operation::{Action, Launch};
 use pinlane_base::lock::Mutex;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Call, DriverResult, Ordinal, RawStream};
+use pinlane_driver::{Call, DriverResult, RawStream};
 
 impl Face {
     /// Launches a kernel. `words` are its arguments: numbers among them that are addresses of
@@ -58,19 +58,6 @@ impl Face {
             let peers = device.peers.iter().chain(&device.mapped_peers).copied().collect();
             let launch = Launch { name, stand_in, named, peers };
             machine.submit(key, Vec::new(), Action::Kernel(launch))
-        })
-    }
-
-    /// Kernels of a device that are launched from now on do not reach memory that `cudaMalloc` gave
-    /// on another one. `cudaDeviceDisablePeerAccess`
-    ///
-    /// # Errors
-    ///
-    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
-    pub fn disable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
-        self.emulator.with(|machine| {
-            machine.device(device)?.mapped_peers.retain(|&other| other != peer);
-            Ok(())
         })
     }
 }

@@ -8,7 +8,6 @@
 //!
 //! | file | what | rules of docs/semantics.md |
 //! |---|---|---|
-//! | `handles.rs` | streams and events by their handles alone; waiting for a device | 10 to 12 |
 //! | `copies.rs` | copies of lines and planes, synchronous or not | 1 to 7 |
 //! | `batches.rs` | batches of copies | 8 |
 //! | `fills.rs` | memset | 9 |
@@ -18,7 +17,6 @@
 //! | `books.rs` | what is written down of a program | |
 //! | `shared.rs` | device memory of other processes | |
 //! | `reset.rs` | what a reset of a device destroys | 23 |
-//! | `graphs.rs` | captures and graphs | 32 to 34 |
 //! | `kernels.rs` | kernels as functions of the host | 35 |
 //! | `calls.rs` | system calls of the program's own | |
 //!
@@ -31,10 +29,7 @@ mod books;
 mod calls;
 mod copies;
 mod fills;
-mod graphs;
-mod handles;
 mod kernels;
-mod look;
 mod memory;
 mod pools;
 mod registration;
@@ -43,7 +38,6 @@ mod shared;
 
 use std::ops::Deref;
 
-use crate::calls::Target;
 pub use batches::{BatchEntry, SourceOrder};
 pub use books::PoolId;
 use books::{Books, Pools};

@@ -69,7 +69,7 @@ impl Face {
     pub fn give_up(&self, ptr: *mut c_void) -> DriverResult<()> {
         self.refuse_in_host_function()?;
         let address = ptr.addr() as u64;
-        self.synchronize(self.held(ptr).device)?;
+        self.device_synchronize(self.held(ptr).device)?;
         self.emulator.with(|machine| {
             machine.memory.give_up(address)?;
             if let Some(race) = machine.races.host_freed(Call::DeviceFree, address).pop() {

@@ -18,7 +18,8 @@ struct Machine {
 fn machine(builder: Builder) -> Machine {
     let builder = builder.watch_host(true).devices(1).memory_bytes(1 << 24);
     let face = Face::new(builder.build()).expect("room for addresses");
-    let (stream, device) = (face.stream_create(1, 0).unwrap(), face.malloc(BYTES).unwrap());
+    let (stream, device) =
+        (face.stream_create(0, StreamFlags::default()).unwrap(), face.malloc(BYTES).unwrap());
     Machine { face, stream, device }
 }
 
@@ -54,7 +55,7 @@ fn a_destination_is_asked_for_until_the_host_knows_of_its_copy() {
             assert_eq!(machine.uses(&across, 100, false), [], "only what is in front of it");
             assert_eq!(machine.uses(&across, 101, false), [FindingKind::Race]);
             assert_eq!(machine.uses(&across, 101, false), [], "once");
-            machine.face.synchronize(0).unwrap();
+            machine.face.device_synchronize(0).unwrap();
             assert!(!Face::must_be_said(&target));
             assert_eq!(machine.uses(&target, BYTES, true), []);
         }

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 
 use super::*;
+use crate::machine::BLOCKING;
 use crate::{Builder, Face, Kind, Plane, Side, Target};
 
 const LONG: usize = 1 << 12;
@@ -50,10 +51,10 @@ fn fill(face: &Face, stream: RawStream, dst: *mut c_void, value: u8) {
 fn rules_01_and_03_a_synchronous_upload_returns_before_a_non_blocking_stream_sees_it() {
     let stale = |seed| {
         let face = lazy(seed);
-        let other = face.stream_create(1, 0).unwrap();
+        let other = face.stream_create(0, StreamFlags::default()).unwrap();
         let a = face.malloc(LONG).unwrap();
         fill(&face, legacy(&face), a, 1);
-        face.synchronize(0).unwrap();
+        face.device_synchronize(0).unwrap();
         upload(&face, legacy(&face), a, &[2; LONG], true);
         let seen = download(&face, other, a)[0];
         assert_eq!(download(&face, legacy(&face), a), [2; LONG]);
@@ -89,8 +90,10 @@ fn rule_02_what_a_synchronous_copy_of_page_locked_memory_has_done_when_it_return
 fn rule_04_a_copy_to_pageable_memory_blocks_and_tells_nothing() {
     for synchronous in [true, false] {
         let face = eager();
-        let (stream, other) =
-            (face.stream_create(1, 0).unwrap(), face.stream_create(1, 0).unwrap());
+        let (stream, other) = (
+            face.stream_create(0, StreamFlags::default()).unwrap(),
+            face.stream_create(0, StreamFlags::default()).unwrap(),
+        );
         let a = face.malloc(LONG).unwrap();
         let mut bytes = vec![0u8; LONG];
         let plane = Plane::line(bytes.as_mut_ptr().cast(), a, LONG);
@@ -140,7 +143,7 @@ fn rule_09_a_fill_of_page_locked_memory_is_done_when_it_returns_and_others_are_n
 #[test]
 fn rule_13_a_free_synchronizes_with_every_stream_and_an_allocation_with_none() {
     let face = lazy(1);
-    let stream = face.stream_create(1, 0).unwrap();
+    let stream = face.stream_create(0, StreamFlags::default()).unwrap();
     let (a, b) = (face.malloc(LONG).unwrap(), face.malloc(LONG).unwrap());
     fill(&face, stream, a, 1);
     let c = face.malloc(LONG).unwrap();
@@ -232,7 +235,7 @@ fn rules_21_and_22_registered_memory_and_memory_freed_in_flight() {
     unsafe { face.copy(legacy(&face), plane, Kind::H2D, false) }.unwrap();
     face.free_host(host, false).unwrap();
     assert_eq!(found(&face), [FindingKind::FreedInFlight]);
-    face.synchronize(0).unwrap();
+    face.device_synchronize(0).unwrap();
     assert_eq!(face.host_alloc(0, 0, false), Ok(std::ptr::null_mut()), "nothing is enough");
 }
 
@@ -240,14 +243,17 @@ fn rules_21_and_22_registered_memory_and_memory_freed_in_flight() {
 fn a_use_that_races_with_a_free_on_another_stream_is_found() {
     let lost = |seed| {
         let face = lazy(seed);
-        let (first, second) = (face.stream_create(1, 0), face.stream_create(1, 0));
+        let (first, second) = (
+            face.stream_create(0, StreamFlags::default()),
+            face.stream_create(0, StreamFlags::default()),
+        );
         let (first, second) = (first.unwrap(), second.unwrap());
         let pool = face.device_pool(0).unwrap();
         let a = face.malloc_async(first, pool, LONG).unwrap();
-        face.synchronize(0).unwrap();
+        face.device_synchronize(0).unwrap();
         fill(&face, second, a, 1);
         face.free_async(first, a).unwrap();
-        let lost = face.synchronize(0) == Err(CudaCode::ILLEGAL_ADDRESS);
+        let lost = face.device_synchronize(0) == Err(CudaCode::ILLEGAL_ADDRESS);
         let race = [FindingKind::Race, FindingKind::IllegalAddress];
         assert_eq!(found(&face), race[..if lost { 2 } else { 1 }]);
         // From the call of the free on, every use is one too many.
@@ -262,16 +268,17 @@ fn a_use_that_races_with_a_free_on_another_stream_is_found() {
 
 #[test]
 fn a_synchronize_of_the_device_covers_streams_that_are_gone() {
-    for flags in [0, 1] {
+    for blocking in [true, false] {
         let face = eager();
-        let stream = face.stream_create(flags, 0).unwrap();
+        let stream = face.stream_create(0, StreamFlags { blocking, priority: 0 }).unwrap();
         let host = face.host_alloc(LONG, 0, false).unwrap();
         let a = face.malloc(LONG).unwrap();
         let plane = Plane::line(a, host, LONG);
         // SAFETY: the block is freed behind the copy.
         unsafe { face.copy(stream, plane, Kind::H2D, false) }.unwrap();
-        face.stream_destroy(stream).unwrap();
-        face.synchronize(0).unwrap();
+        // SAFETY: nobody uses it afterwards.
+        unsafe { face.stream_destroy(stream) }.unwrap();
+        face.device_synchronize(0).unwrap();
         face.free_host(host, false).unwrap();
         face.free(a).unwrap();
         assert_eq!(found(&face), []);
@@ -285,7 +292,7 @@ fn rule_23_a_reset_destroys_what_the_device_has_and_nothing_of_others() {
         face.set_device(device).unwrap();
         let event = face.emulator().driver().event_create(device, false).unwrap();
         let host = face.host_alloc(LONG, 0, false).unwrap();
-        (face.stream_create(0, 0).unwrap(), event, host, face.malloc(LONG).unwrap())
+        (face.stream_create(device, BLOCKING).unwrap(), event, host, face.malloc(LONG).unwrap())
     };
     let (stream, event, host, memory) = make(0);
     let (other, other_event, other_host, other_memory) = make(1);
@@ -340,7 +347,7 @@ fn a_plane_is_copied_line_by_line_and_what_is_between_the_lines_stays() {
 fn a_kernel_runs_in_the_order_of_its_stream_and_uses_device_memory_by_its_address() {
     for seed in 0..10 {
         let face = lazy(seed);
-        let stream = face.stream_create(0, 0).unwrap();
+        let stream = face.stream_create(0, BLOCKING).unwrap();
         let a = face.malloc(LONG).unwrap();
         fill(&face, stream, a, 1);
         let address = a.addr();
@@ -386,12 +393,14 @@ fn a_pool_gives_no_more_than_its_limit_and_counts_what_it_gives() {
 fn a_handle_alone_names_a_stream_of_any_device() {
     let face = eager();
     face.set_device(1).unwrap();
-    let made = face.stream_create(1, -2).unwrap();
+    let flags = StreamFlags { blocking: false, priority: -2 };
+    let made = face.stream_create(1, flags).unwrap();
     face.set_device(0).unwrap();
     let target = |handle| Target { handle, per_thread: false };
     let stream = face.stream(target(made.handle)).unwrap();
-    assert_eq!((stream, face.stream_flags(stream)), (made, (1, -2)));
-    face.stream_destroy(stream).unwrap();
+    assert_eq!((stream, face.stream_flags(stream)), (made, flags));
+    // SAFETY: nobody uses it afterwards.
+    unsafe { face.stream_destroy(stream) }.unwrap();
     let gone = face.stream(target(made.handle));
     assert_eq!(gone, Err(CudaCode::INVALID_RESOURCE_HANDLE));
     assert_eq!(found(&face), [FindingKind::BadHandle]);

@@ -22,7 +22,7 @@ fn registered(face: &Face) -> (Vec<u8>, RawStream) {
     let mut memory = vec![1_u8; LONG];
     // SAFETY: the memory lives until it is unregistered.
     unsafe { face.register(memory.as_mut_ptr().cast(), LONG, 0) }.unwrap();
-    (memory, face.stream_create(1, 0).unwrap())
+    (memory, face.stream_create(0, StreamFlags::default()).unwrap())
 }
 
 fn copy(face: &Face, stream: RawStream, plane: Plane, kind: Kind) {
@@ -58,7 +58,7 @@ fn a_stand_in_behind_the_copy_may_write_to_its_source_and_the_program_may_not() 
             };
             // SAFETY: it makes no call, and touches memory that its device may use.
             unsafe { face.launch(stream, "write", &[], Some(Box::new(write))) }.unwrap();
-            face.synchronize(0).unwrap();
+            face.device_synchronize(0).unwrap();
             let expected = if early { vec![FindingKind::SourceChanged] } else { vec![] };
             assert_eq!(found(&face), expected, "{builder:?}");
             assert_eq!(memory[0], 7);
@@ -83,11 +83,11 @@ fn a_copy_of_many_lines_is_one_finding_with_the_copy_and_what_is_missing() {
     };
     copy(&face, stream, plane, Kind::H2D);
     memory[60..100].fill(5);
-    face.synchronize(0).unwrap();
+    face.device_synchronize(0).unwrap();
     assert_eq!(found(&face), [], "between the lines");
     copy(&face, stream, plane, Kind::H2D);
     memory.fill(6);
-    face.synchronize(0).unwrap();
+    face.device_synchronize(0).unwrap();
     let findings = face.emulator().findings();
     assert_eq!(found(&face), [FindingKind::SourceChanged]);
     let race = findings[0].race().unwrap();
@@ -108,7 +108,7 @@ fn who_frees_too_early_is_told_of_that_only() {
     copy(&face, stream, line(a, &memory), Kind::H2D);
     memory[0] = 9;
     face.unregister(memory.as_mut_ptr().cast()).unwrap();
-    face.synchronize(0).unwrap();
+    face.device_synchronize(0).unwrap();
     assert_eq!(found(&face), [FindingKind::FreedInFlight]);
 }
 
@@ -120,7 +120,7 @@ fn on_a_lost_device_nothing_is_said() {
     copy(&face, stream, line(a, &memory), Kind::H2D);
     memory[0] = 9;
     face.emulator().lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
-    face.synchronize(0).unwrap_err();
+    face.device_synchronize(0).unwrap_err();
     assert_eq!(found(&face), []);
 }
 
@@ -140,7 +140,7 @@ fn a_synchronous_copy_is_known_to_be_done() {
             unsafe { face.copy(stream, plane, kind, true) }.unwrap();
             memory[0] += 1;
         }
-        face.synchronize(0).unwrap();
+        face.device_synchronize(0).unwrap();
         assert_eq!(found(&face), []);
         face.unregister(memory.as_mut_ptr().cast()).unwrap();
     }
@@ -149,12 +149,13 @@ fn a_synchronous_copy_is_known_to_be_done() {
 #[test]
 fn a_reset_has_waited() {
     let face = watching(Emulator::builder());
-    let (mut memory, stream) = (vec![1_u8; LONG], face.stream_create(1, 0).unwrap());
+    let (mut memory, stream) =
+        (vec![1_u8; LONG], face.stream_create(0, StreamFlags::default()).unwrap());
     let a = face.malloc(LONG).unwrap();
     copy(&face, stream, line(a, &memory), Kind::H2D);
     // SAFETY: nothing of it is used any more.
     unsafe { face.reset(0) }.unwrap();
     memory.fill(2);
-    face.synchronize(0).unwrap();
+    face.device_synchronize(0).unwrap();
     assert_eq!(found(&face), []);
 }

@@ -34,7 +34,7 @@ fn kinds(face: &Face) -> Vec<FindingKind> {
 }
 
 fn stream(face: &Face) -> RawStream {
-    face.stream_create(1, 0).unwrap()
+    face.stream_create(0, StreamFlags::default()).unwrap()
 }
 
 fn launch(face: &Face, stream: RawStream, words: &[u64], kernel: impl Fn() + Send + 'static) {
@@ -98,7 +98,7 @@ fn kernels_that_store_to_the_same_bytes_race_unless_something_orders_them() {
                 wait_for(&face, b, a);
             }
             store(&face, b, memory, PAGE + 10..PAGE + 20, 2);
-            face.synchronize(0).unwrap();
+            face.device_synchronize(0).unwrap();
             let found = findings(&face);
             assert_eq!(kinds(&face), vec![FindingKind::Race; usize::from(!ordered)], "{found:#?}");
             if let Some(race) = found.first().and_then(|finding| finding.race()) {
@@ -130,7 +130,7 @@ fn a_kernel_that_loads_races_with_a_fill_before_or_behind_it() {
             } else {
                 fill(&face, b, memory, 0, PAGE);
             }
-            face.synchronize(0).unwrap();
+            face.device_synchronize(0).unwrap();
             let found = findings(&face);
             assert_eq!(kinds(&face), vec![FindingKind::Race; usize::from(!ordered)], "{found:#?}");
         }
@@ -149,7 +149,7 @@ fn kernels_and_fills_of_other_bytes_of_a_page_do_not_race() {
         fill(&face, streams[1], memory, 1000, 1000);
         load(&face, streams[2], memory, 2000..5000);
         store(&face, streams[3], memory, 5000..2 * PAGE, 1);
-        face.synchronize(0).unwrap();
+        face.device_synchronize(0).unwrap();
         assert_eq!(kinds(&face), [], "{:#?}", findings(&face));
     }
 }
@@ -242,7 +242,7 @@ fn page_locked_memory_that_is_freed_before_a_kernel_has_used_it_is_found() {
         let host = face.host_alloc(PAGE, 0, false).unwrap();
         store(&face, on, host, 0..10, 7);
         face.free_host(host, false).unwrap();
-        let _ = face.synchronize(0);
+        let _ = face.device_synchronize(0);
         assert_eq!(kinds(&face), [FindingKind::FreedInFlight], "{:#?}", findings(&face));
     }
 }
@@ -254,7 +254,7 @@ fn page_locked_memory_that_a_kernel_does_not_use_may_be_freed() {
         let host = face.host_alloc(PAGE, 0, false).unwrap();
         launch(&face, on, &[host.addr() as u64], || ());
         face.free_host(host, false).unwrap();
-        face.synchronize(0).unwrap();
+        face.device_synchronize(0).unwrap();
         assert_eq!(kinds(&face), []);
     }
 }
@@ -267,13 +267,13 @@ fn memory_of_another_device_is_out_of_reach_until_access_is_enabled() {
         face.set_device(1).unwrap();
         let there = face.malloc(PAGE).unwrap();
         fill(&face, face.default_stream(false), there, 0, PAGE);
-        face.synchronize(1).unwrap();
+        face.device_synchronize(1).unwrap();
         face.set_device(0).unwrap();
         if enabled {
             driver.enable_peer_access(0, 1).unwrap();
         }
         store(&face, stream(&face), there, 0..PAGE, 9);
-        let (code, byte) = (face.synchronize(0), if enabled { 9 } else { 1 });
+        let (code, byte) = (face.device_synchronize(0), if enabled { 9 } else { 1 });
         assert_eq!(code, if enabled { Ok(()) } else { Err(CudaCode::ILLEGAL_ADDRESS) });
         let expected = if enabled { vec![] } else { vec![FindingKind::IllegalAddress] };
         assert_eq!(kinds(&face), expected, "{:#?}", findings(&face));
@@ -283,7 +283,8 @@ fn memory_of_another_device_is_out_of_reach_until_access_is_enabled() {
         // SAFETY: memory of the test's own.
         unsafe { face.copy(face.default_stream(false), plane, Kind::D2H, true) }.unwrap();
         assert_eq!(back, [byte; PAGE], "an access that fails changes nothing");
-        face.disable_peer_access(0, 1).unwrap();
+        let disabled = if enabled { Ok(()) } else { Err(CudaCode::PEER_ACCESS_NOT_ENABLED) };
+        assert_eq!(face.disable_peer_access(0, 1), disabled);
     }
 }
 
@@ -293,7 +294,7 @@ fn a_kernel_that_leaves_its_allocation_loses_the_device() {
         let face = eager();
         let memory = face.malloc(PAGE).unwrap();
         store(&face, stream(&face), memory, 0..bytes, 1);
-        assert_eq!(face.synchronize(0).is_err(), leaves);
+        assert_eq!(face.device_synchronize(0).is_err(), leaves);
         let found = findings(&face);
         assert_eq!(kinds(&face), vec![FindingKind::IllegalAddress; usize::from(leaves)]);
         assert!(found.iter().all(|one| one.message.starts_with("kernel kernel on ")), "{found:?}");
@@ -302,7 +303,7 @@ fn a_kernel_that_leaves_its_allocation_loses_the_device() {
     let memory = face.malloc(PAGE).unwrap();
     face.free(memory).unwrap();
     load(&face, stream(&face), memory, 5..6);
-    assert_eq!(face.synchronize(0), Err(CudaCode::ILLEGAL_ADDRESS));
+    assert_eq!(face.device_synchronize(0), Err(CudaCode::ILLEGAL_ADDRESS));
 }
 
 #[test]
@@ -312,6 +313,6 @@ fn without_watching_nothing_is_seen_and_all_works() {
     let memory = face.malloc(PAGE).unwrap();
     store(&face, a, memory, 0..PAGE, 1);
     store(&face, b, memory, 0..PAGE, 2);
-    face.synchronize(0).unwrap();
+    face.device_synchronize(0).unwrap();
     assert_eq!(kinds(&face), []);
 }

@@ -1,18 +1,27 @@
 //! Captures and graphs (rules 32 to 34).
 
-use super::Face;
+use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::CaptureMode;
-use pinlane_driver::{Call, DriverResult, RawStream};
+use pinlane_driver::{Call, Capture, DriverResult, RawStream};
 
-impl Face {
+impl Emulator {
+    /// Whether a stream is capturing. `cudaStreamIsCapturing`
+    ///
+    /// # Errors
+    ///
+    /// As for [`stream_query`](Self::stream_query), but for the capture.
+    pub fn stream_capture(&self, stream: RawStream) -> DriverResult<Capture> {
+        self.on_stream(Call::StreamCapture, stream, |machine, key| machine.capture_status(key))
+    }
+
     /// Starts a capture. `cudaStreamBeginCapture`
     ///
     /// # Errors
     ///
     /// As for [`Emulator::begin_capture`](crate::Emulator::begin_capture).
-    pub fn begin_capture(&self, stream: RawStream, mode: CaptureMode) -> DriverResult<()> {
-        self.emulator.with(|machine| {
+    pub fn stream_begin_capture(&self, stream: RawStream, mode: CaptureMode) -> DriverResult<()> {
+        self.with(|machine| {
             let key = machine.resolve(self.call_name(), stream)?;
             machine.begin_capture(key, mode)
         })
@@ -23,8 +32,8 @@ impl Face {
     /// # Errors
     ///
     /// As for [`Emulator::end_capture`](crate::Emulator::end_capture).
-    pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
-        self.emulator.with(|machine| {
+    pub fn stream_end_capture(&self, stream: RawStream) -> DriverResult<usize> {
+        self.with(|machine| {
             let key = machine.resolve(self.call_name(), stream)?;
             let nodes = machine.end_capture(key)?;
             Ok(machine.graph_create(nodes))
@@ -39,7 +48,7 @@ impl Face {
     /// [`pinlane_driver::CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding.
     pub fn refuse_unsafe(&self) -> DriverResult<()> {
         let (call, mode) = (self.call_name(), self.capture_mode());
-        self.emulator.with(|machine| machine.refuse_unsafe(call, mode))
+        self.with(|machine| machine.refuse_unsafe(call, mode))
     }
 
     /// The same, for a call that asks about a stream, or waits for it.
@@ -50,7 +59,7 @@ impl Face {
     /// that the legacy stream waits for.
     pub fn refuse_unsafe_on(&self, stream: RawStream) -> DriverResult<()> {
         let (call, mode) = (self.call_name(), self.capture_mode());
-        self.emulator.with(|machine| {
+        self.with(|machine| {
             let key = machine.resolve(call, stream)?;
             machine.refuse_capturing(key)?;
             machine.refuse_unsafe(call, mode)
@@ -67,7 +76,7 @@ impl Face {
             return Ok(());
         }
         let message = format!("{} on {stream:?}, which is capturing", self.call_name());
-        self.emulator.with(|machine| {
+        self.with(|machine| {
             machine.report(FindingKind::Capture, message);
             let key = machine.resolve(self.call_name(), stream)?;
             machine.refuse_capturing(key)
@@ -76,7 +85,7 @@ impl Face {
 
     /// Whether a stream is captured.
     pub fn is_capturing(&self, stream: RawStream) -> bool {
-        self.emulator.with(|machine| {
+        self.with(|machine| {
             let key = machine.resolve(self.call_name(), stream).ok();
             let stream = key.and_then(|key| machine.streams.get(key));
             stream.is_some_and(|stream| stream.capture.is_some())
@@ -90,7 +99,7 @@ impl Face {
     ///
     /// [`pinlane_driver::CudaCode::INVALID_VALUE`], and a finding, if there is no such graph.
     pub fn graph_instantiate(&self, graph: usize) -> DriverResult<usize> {
-        self.emulator.with(|machine| machine.graph_instantiate(self.call_name(), graph))
+        self.with(|machine| machine.graph_instantiate(self.call_name(), graph))
     }
 
     /// Runs an executable graph. `cudaGraphLaunch`
@@ -104,8 +113,7 @@ impl Face {
     ///
     /// * What its operations use is as valid as at the calls that were captured.
     pub unsafe fn graph_launch(&self, graph: usize, stream: RawStream) -> DriverResult<()> {
-        let runtime = &self.emulator;
-        runtime.on_stream(Call::Busy, stream, |machine, key| {
+        self.on_stream(Call::Busy, stream, |machine, key| {
             machine.graph_launch(self.call_name(), graph, key)
         })
     }
@@ -116,6 +124,6 @@ impl Face {
     ///
     /// As for [`graph_instantiate`](Self::graph_instantiate).
     pub fn graph_destroy(&self, graph: usize) -> DriverResult<()> {
-        self.emulator.with(|machine| machine.graph_destroy(self.call_name(), graph))
+        self.with(|machine| machine.graph_destroy(self.call_name(), graph))
     }
 }
