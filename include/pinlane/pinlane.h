@@ -21,7 +21,9 @@
  *   overlap.
  * - Structs that begin with their size grow at their end. A library accepts the sizes of its own
  *   header and of all older ones that are compatible. It fills up a shorter input with defaults,
- *   and cuts off an output. Structs in arrays do not grow: they have spare members, which are 0.
+ *   and cuts off an output. The defaults are what the struct's _INIT macro holds; where options may
+ *   be NULL, that stands for them. Structs in arrays do not grow: they have spare members, which
+ *   are 0.
  * - Functions of the program that pinlane calls must not unwind (by a C++ exception or otherwise).
  *   Their comments say on which thread they run, and whether they may call pinlane.
  * - "Safety" lists what pinlane cannot check.

@@ -183,10 +183,11 @@ macro_rules! pairs {
     };
 }
 
-pairs!(Upload: [&'a [T], &'a Vec<T>, &'a PinnedBuf<T>, PinnedSlice<'a, T>]
+pairs!(Upload: [HostSlice<'a, T>, &'a [T], &'a Vec<T>, &'a PinnedBuf<T>, PinnedSlice<'a, T>]
     -> [&'a mut DeviceBuf<T>, DeviceSliceMut<'a, T>]);
 pairs!(Download: [&'a DeviceBuf<T>, DeviceSlice<'a, T>]
-    -> [&'a mut [T], &'a mut Vec<T>, &'a mut PinnedBuf<T>, PinnedSliceMut<'a, T>]);
+    -> [HostSliceMut<'a, T>, &'a mut [T], &'a mut Vec<T>, &'a mut PinnedBuf<T>,
+        PinnedSliceMut<'a, T>]);
 pairs!(DeviceCopy: [&'a DeviceBuf<T>, DeviceSlice<'a, T>]
     -> [&'a mut DeviceBuf<T>, DeviceSliceMut<'a, T>]);
 

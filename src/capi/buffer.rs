@@ -6,19 +6,17 @@ use std::time::Duration;
 
 use super::memory::check_memory;
 use super::{
-    Out, boundary, freeing, handle, handle_type, pinlane_device, pinlane_pool, pinlane_status,
-    pinlane_stream, refused,
+    Out, boundary, freeing, handle, handle_type, invalid, pinlane_device, pinlane_pool,
+    pinlane_status, pinlane_stream,
 };
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::memory::{Lent, PinnedBuf};
 use crate::pool::PinnedPool;
 
 /// A buffer in page-locked memory, from a pool or of the caller's own memory. It knows which device
 /// work uses it. Any thread may use it, one at a time: a call that conflicts with another thread's
 /// at the same moment gets `PINLANE_STATUS_BUSY`.
-pub struct pinlane_buffer {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_buffer {}
 
 handle_type!(pinlane_buffer: HostBuffer, "buffer", table 5, shared: false);
 
@@ -45,6 +43,11 @@ impl HostBuffer {
 
 /// No buffer is that large.
 const LENT: usize = 1 << (usize::BITS - 1);
+
+/// Where the memory of a buffer of either kind begins, and its size, by the notes of its handle.
+pub(super) fn extent([size, address]: [usize; 2]) -> (u64, usize) {
+    (address as u64, size & !LENT)
+}
 
 /// # Safety
 ///
@@ -108,7 +111,7 @@ pub unsafe extern "C" fn pinlane_buffer_pool(
                 None => "every handle of the buffer's pool was freed",
             };
             let remedy = "ask a buffer of pinlane_buffer_alloc, and keep a handle of its pool";
-            refused(ErrorKind::InvalidValue, what, remedy)
+            invalid(what, remedy)
         })
     })
 }
@@ -330,7 +333,7 @@ pub unsafe extern "C" fn pinlane_buffer_size(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `bytes`.
     unsafe { Out::new("bytes", bytes) }
-        .give("pinlane_buffer_size", || Ok(handle::notes(buffer)?[0] & !LENT))
+        .give("pinlane_buffer_size", || Ok(extent(handle::notes(buffer)?).1))
 }
 
 /// Makes later work of `stream` wait, on the device, for every pending use of the buffer. Then the

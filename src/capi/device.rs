@@ -2,15 +2,12 @@
 
 use std::ffi::c_char;
 
-use super::{Out, boundary, freeing, handle, handle_type, pinlane_status, pointer, refused};
+use super::{Out, boundary, freeing, handle, handle_type, invalid, pinlane_status, pointer};
 use crate::device::Device;
-use crate::error::ErrorKind;
 
 /// A device: a GPU, or an emulated one. Any thread may use it. What was made from it lives on when
 /// it is freed.
-pub struct pinlane_device {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_device {}
 
 handle_type!(pinlane_device: Device, "device", table 1, shared: true);
 
@@ -88,8 +85,7 @@ pub unsafe extern "C" fn pinlane_device_name(
     boundary("pinlane_device_name", || {
         let device = handle::get(device)?;
         if buffer.is_null() || capacity == 0 {
-            return Err(refused(
-                ErrorKind::InvalidValue,
+            return Err(invalid(
                 "buffer is NULL, or its capacity is 0",
                 "pass a buffer with room for the name",
             ));

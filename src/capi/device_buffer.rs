@@ -15,9 +15,7 @@ use crate::prefetch::DeviceBatch;
 /// A buffer in the memory of a device. It knows which work uses it, as a `pinlane_buffer` does. Any
 /// thread may use it, one at a time: a call that conflicts with another thread's at the same moment
 /// gets `PINLANE_STATUS_BUSY`.
-pub struct pinlane_device_buffer {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_device_buffer {}
 
 handle_type!(pinlane_device_buffer: DeviceBuffer, "device buffer", table 6, shared: false);
 

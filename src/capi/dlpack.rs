@@ -5,17 +5,16 @@ use std::ptr::NonNull;
 
 use super::buffer::HostBuffer;
 use super::device_buffer::DeviceBuffer;
-use super::growing::Growing;
 use super::{
-    Out, Wanted, check_aligned, check_flags, growing, handle, layout, null, pinlane_buffer,
-    pinlane_device, pinlane_device_buffer, pinlane_status, pinlane_stream, pointer, refused,
+    Out, Wanted, check_aligned, check_flags, growing, handle, invalid, layout, null,
+    pinlane_buffer, pinlane_device, pinlane_device_buffer, pinlane_status, pinlane_stream, pointer,
     unknown,
 };
 use crate::dlpack::{
     DataType, Imported, Layout, LegacyTensor as DLManagedTensor,
     ManagedTensor as DLManagedTensorVersioned, Place, from_legacy, to_legacy,
 };
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::stream::Stream;
 
 /// Consumers of the tensor must not write to it.
@@ -108,16 +107,6 @@ impl pinlane_dlpack_options {
     }
 }
 
-/// # Safety
-///
-/// * `options` is as for [`growing::options`].
-unsafe fn given_or_default(
-    options: *const pinlane_dlpack_options,
-) -> Result<pinlane_dlpack_options> {
-    // SAFETY: the same precondition.
-    Ok(unsafe { growing::options(options) }?.unwrap_or(Growing::DEFAULT))
-}
-
 /// A tensor that a caller gives up.
 fn given<T>(tensor: *mut T) -> Result<NonNull<T>> {
     check_aligned("tensor", tensor)?;
@@ -153,11 +142,11 @@ pub unsafe extern "C" fn pinlane_buffer_into_dlpack(
     // SAFETY: the caller's precondition on `tensor`.
     unsafe { Out::new("tensor", tensor) }.give("pinlane_buffer_into_dlpack", || {
         // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { given_or_default(options) }?;
+        let options = unsafe { growing::options(options) }?;
         let mut host = handle::get_mut(buffer)?;
         if host.lent.is_some() {
             let remedy = "make a tensor of the memory yourself, after pinlane_buffer_free";
-            return Err(refused(ErrorKind::InvalidValue, "the memory is the caller's own", remedy));
+            return Err(invalid("the memory is the caller's own", remedy));
         }
         let mut whole = [0];
         // SAFETY: the caller's precondition on the options' arrays.
@@ -193,13 +182,13 @@ pub unsafe extern "C" fn pinlane_device_buffer_into_dlpack(
     // SAFETY: the caller's precondition on `tensor`.
     unsafe { Out::new("tensor", tensor) }.give("pinlane_device_buffer_into_dlpack", || {
         // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { given_or_default(options) }?;
+        let options = unsafe { growing::options(options) }?;
         let consumer = Stream::clone(&*handle::get(options.stream)?);
         let mut device = handle::get_mut(buffer)?;
         if matches!(*device, DeviceBuffer::Batch(_)) {
             let remedy = "copy it to a device buffer of your own, and export that";
             let what = "the memory of a prefetched batch serves later batches";
-            return Err(refused(ErrorKind::InvalidValue, what, remedy));
+            return Err(invalid(what, remedy));
         }
         let mut whole = [0];
         // SAFETY: the caller's precondition on the options' arrays.

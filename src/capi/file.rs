@@ -11,9 +11,7 @@ use super::{
 use crate::file::FileReader;
 
 /// A file that is open for reading. Any thread may use it, several at once too.
-pub struct pinlane_file {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_file {}
 
 handle_type!(pinlane_file: FileReader, "file", table 7, shared: true);
 
@@ -143,11 +141,10 @@ pub unsafe extern "C" fn pinlane_upload_file(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_file", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_upload_file", stream, |stream| {
         let file = handle::get(file)?;
         // SAFETY: the caller's precondition on `device_pointer`.
-        let mut device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
+        let mut device = unsafe { device_memory(stream, device_pointer, bytes) }?;
         stream.upload_file(&file, offset, &mut device)
     })
 }
@@ -171,8 +168,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_file(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_upload_file", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_upload_file", stream, |stream| {
         let file = handle::get(file)?;
         let mut destination = handle::get_mut(destination)?;
         let part = destination.slice_mut(range(destination_offset, bytes)?)?;
@@ -203,8 +199,7 @@ pub unsafe extern "C" fn pinlane_upload_file_ranges(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_file_ranges", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_upload_file_ranges", stream, |stream| {
         let file = handle::get(file)?;
         // SAFETY: the caller's precondition on `ranges`.
         let ranges = unsafe { pointer::inputs("ranges", ranges, count) }?;
@@ -214,8 +209,9 @@ pub unsafe extern "C" fn pinlane_upload_file_ranges(
         });
         let devices = Places::new("range", places)?;
         let mut tracked = devices.exclusive()?;
+        devices.check_apart()?;
         // SAFETY: the caller's precondition on device memory.
-        let mut lent = unsafe { devices.lent(&stream) }?;
+        let mut lent = unsafe { devices.lent(stream) }?;
         let parts = devices.written(&mut tracked, &mut lent)?;
         stream.upload_file_ranges(&file, ranges.iter().map(|range| range.offset).zip(parts))
     })

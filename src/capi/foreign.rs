@@ -15,19 +15,17 @@
 
 use super::table::{Alone, Counted, Inside};
 use super::{
-    Out, freeing, handle, handle_type, layout, pinlane_buffer, pinlane_device_buffer,
-    pinlane_status, pinlane_stream, pinlane_ticket, pointer, refused,
+    Out, freeing, handle, handle_type, invalid, layout, pinlane_buffer, pinlane_device_buffer,
+    pinlane_status, pinlane_stream, pinlane_ticket, pointer,
 };
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::memory::Operand;
 use crate::memory::sealed::{Sealed, SealedMut};
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
 /// The caller's own work while it is being enqueued. `pinlane_foreign_end` ends it.
-pub struct pinlane_foreign {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_foreign {}
 
 handle_type!(pinlane_foreign: Foreign, "foreign work", table 8, shared: false);
 
@@ -73,9 +71,9 @@ impl Held {
         let (host, device) = (named.buffer, named.device_buffer);
         Ok(match (host.is_null(), named.access == PINLANE_ACCESS_READ) {
             (false, true) => Held::Reads(handle::get_counted(host)?),
-            (false, false) => Held::Writes(handle::get_mut_counted(host)?),
+            (false, false) => Held::Writes(handle::get_counted(host)?),
             (true, true) => Held::ReadsOnDevice(handle::get_counted(device)?),
-            (true, false) => Held::WritesOnDevice(handle::get_mut_counted(device)?),
+            (true, false) => Held::WritesOnDevice(handle::get_counted(device)?),
         })
     }
 
@@ -116,8 +114,7 @@ fn each_once(uses: &[pinlane_use]) -> Result<Vec<pinlane_use>> {
         let one = named.buffer.is_null() != named.device_buffer.is_null();
         let access = matches!(named.access, PINLANE_ACCESS_WRITE | PINLANE_ACCESS_READ);
         if !one || !access || named.flags != 0 || named.reserved != 0 {
-            return Err(refused(
-                ErrorKind::InvalidValue,
+            return Err(invalid(
                 format!("use {number} does not name one buffer and how it is used"),
                 "set buffer or device_buffer, access to PINLANE_ACCESS_*, and all else to 0",
             ));
@@ -192,9 +189,7 @@ pub unsafe extern "C" fn pinlane_foreign_end(
         let ended = foreign.end();
         foreign.remove();
         let ticket = ended?;
-        if let Some(out) = out {
-            out.set(handle::create(ticket));
-        }
+        out.set_with(|| handle::create(ticket));
         Ok(())
     })
 }

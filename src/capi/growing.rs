@@ -11,8 +11,8 @@
 use std::ptr::NonNull;
 
 use super::pointer::{Wanted, check_aligned, null};
-use super::status::{boundary, pinlane_status, refused};
-use crate::error::{Error, ErrorKind, Result};
+use super::status::{boundary, invalid, pinlane_status};
+use crate::error::{Error, Result};
 
 /// Implemented by [`growing!`](crate::capi::pointer::growing).
 ///
@@ -48,17 +48,17 @@ pub(super) unsafe fn sized<T: Growing>(name: &str, pointer: *const T) -> Result<
     Ok(whole)
 }
 
-/// Options, which are such a struct; none if the pointer is NULL.
+/// Options, which are such a struct; the defaults if the pointer is NULL.
 ///
 /// # Safety
 ///
 /// * As for [`sized`].
-pub(super) unsafe fn options<T: Growing>(pointer: *const T) -> Result<Option<T>> {
+pub(super) unsafe fn options<T: Growing>(pointer: *const T) -> Result<T> {
     if pointer.is_null() {
-        return Ok(None);
+        return Ok(T::DEFAULT);
     }
     // SAFETY: the same precondition.
-    unsafe { sized("options", pointer) }.map(Some)
+    unsafe { sized("options", pointer) }
 }
 
 /// Runs the exported function of that name, whose only output is a struct that begins with its
@@ -132,8 +132,7 @@ fn check_size<T: Growing>(name: &str, size: usize) -> Result<()> {
 fn unknown_size<T: Growing>(name: &str, size: usize) -> Error {
     let known: Vec<String> = T::SIZES.iter().map(ToString::to_string).collect();
     let known = known.join(" or ");
-    refused(
-        ErrorKind::InvalidValue,
+    invalid(
         format!("{name} of {size} bytes: {} has {known} bytes in this library", T::NAME),
         "initialise the struct with its _INIT macro, and use a header that is not newer than the \
          library",
@@ -202,8 +201,9 @@ mod tests {
 
     use super::*;
     use crate::capi::status::{
-        PINLANE_STATUS_INVALID_VALUE, PINLANE_STATUS_OK, pinlane_last_error,
+        PINLANE_STATUS_INVALID_VALUE, PINLANE_STATUS_OK, pinlane_last_error, refused,
     };
+    use crate::error::ErrorKind;
 
     /// One that had 16 bytes in its first release and got two members in its second.
     #[repr(C)]
@@ -231,9 +231,9 @@ mod tests {
         let short: Box<[u64; 2]> = Box::new([16, 2]);
         // SAFETY: it has 16 bytes, as its first member says.
         let read = unsafe { options(short.as_ptr().cast::<Grown>()) }.unwrap();
-        assert_eq!(read, Some(Grown { size: 16, old: 2, new: 7, zero: 0 }));
+        assert_eq!(read, Grown { size: 16, old: 2, new: 7, zero: 0 });
         // SAFETY: NULL.
-        assert_eq!(unsafe { options::<Grown>(std::ptr::null()) }.unwrap(), None);
+        assert_eq!(unsafe { options::<Grown>(std::ptr::null()) }.unwrap(), Grown::DEFAULT);
     }
 
     #[test]

@@ -19,7 +19,7 @@
 use std::mem::ManuallyDrop;
 
 use super::status::refused;
-use super::table::{Alone, Counted, Entry, Inside, Kind, Miss};
+use super::table::{Alone, Call, Counted, Entry, How, Inside, Kind, Miss};
 use crate::error::{Error, ErrorKind, Found, Result};
 use crate::process::FirstProcess;
 use crate::sync::Apart;
@@ -112,6 +112,17 @@ pub(super) fn create_noted<H: Handle>(
 /// if another thread frees the handle meanwhile.
 #[inline(always)]
 pub(super) fn get<H: Handle>(handle: *const H) -> Result<Inside<H>> {
+    enter(handle)
+}
+
+/// The object of a handle, for this call alone. Not for types that are `shared`.
+#[inline(always)]
+pub(super) fn get_mut<H: Handle>(handle: *const H) -> Result<Alone<H>> {
+    enter(handle)
+}
+
+#[inline(always)]
+fn enter<H: Handle, A: How>(handle: *const H) -> Result<Call<H, A>> {
     let entry = entry(handle)?;
     match H::table().enter(entry) {
         Ok(object) => Ok(object),
@@ -119,24 +130,10 @@ pub(super) fn get<H: Handle>(handle: *const H) -> Result<Inside<H>> {
     }
 }
 
-/// The object of a handle, for this call alone. Not for types that are `shared`.
-#[inline(always)]
-pub(super) fn get_mut<H: Handle>(handle: *const H) -> Result<Alone<H>> {
-    let entry = entry(handle)?;
-    match H::table().enter_alone(entry) {
-        Ok(object) => Ok(object),
-        Err(miss) => Err(missed(miss, handle)),
-    }
-}
-
-/// As [`get`], for a call that may end on another thread. Not for types that are `shared`.
-pub(super) fn get_counted<H: Handle>(handle: *const H) -> Result<Counted<Inside<H>>> {
+/// As [`get`] or [`get_mut`], for a call that may end on another thread. Not for types that are
+/// `shared`.
+pub(super) fn get_counted<H: Handle, A: How>(handle: *const H) -> Result<Counted<Call<H, A>>> {
     H::table().enter_counted(entry(handle)?).map_err(|miss| missed(miss, handle))
-}
-
-/// As [`get_mut`], for a call that may end on another thread.
-pub(super) fn get_mut_counted<H: Handle>(handle: *const H) -> Result<Counted<Alone<H>>> {
-    H::table().enter_alone_counted(entry(handle)?).map_err(|miss| missed(miss, handle))
 }
 
 /// The numbers that a handle was made with, whatever other calls do with its object.

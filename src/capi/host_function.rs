@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use super::request::User;
-use super::{Out, Wanted, handle, pinlane_status, pinlane_stream, pinlane_ticket, pointer};
+use super::{Out, Wanted, pinlane_status, pinlane_stream, pinlane_ticket, pointer};
 use crate::sync::sanitizer::theirs;
 
 /// A function that a stream calls, with `user` as it was given. It must not unwind (by a C++
@@ -35,8 +35,7 @@ pub unsafe extern "C" fn pinlane_stream_launch_host(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_stream_launch_host", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_stream_launch_host", stream, |stream| {
         let function = function.ok_or_else(|| pointer::null("function", Wanted::Function))?;
         let user = User(user);
         // SAFETY: the caller's precondition on `function`; `launch_host` calls this once at most.

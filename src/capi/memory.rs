@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use super::pointer::{self, Wanted};
-use super::status::refused;
+use super::status::{invalid, refused};
 use crate::driver::DevicePtr;
 use crate::error::{ErrorKind, Result};
 use crate::memory::DeviceBuf;
@@ -22,7 +22,7 @@ pub(super) fn check_memory(memory: *const c_void, bytes: usize) -> Result<NonNul
         None if bytes == 0 => return Ok(NonNull::dangling()),
         None => (format!("{bytes} bytes at NULL"), "pass the address of the memory"),
     };
-    Err(refused(ErrorKind::InvalidValue, what, remedy))
+    Err(invalid(what, remedy))
 }
 
 /// The caller's memory, to read.

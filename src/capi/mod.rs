@@ -64,6 +64,6 @@ use self::pool::pinlane_pool;
 use self::prefetch::pinlane_prefetch;
 use self::recording::pinlane_recording;
 use self::request::pinlane_request;
-use self::status::{boundary, freeing, pinlane_status, refused};
+use self::status::{boundary, freeing, invalid, pinlane_status, refused};
 use self::stream::pinlane_stream;
 use self::ticket::pinlane_ticket;

@@ -4,11 +4,10 @@ use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::ptr::NonNull;
 
 use super::handle::{self, Handle};
-use super::status::{boundary, pinlane_status, refused};
-use crate::error::{Error, ErrorKind, Result};
+use super::status::{boundary, invalid, pinlane_status};
+use crate::error::{Error, Result};
 
 /// An output parameter as C passes it, not checked yet. It is written only if the call succeeds.
 pub(super) struct Out<T> {
@@ -26,17 +25,20 @@ impl<T> Out<T> {
         Out { name, pointer }
     }
 
-    /// The output, or an error if it is NULL or misaligned.
+    /// The pointer of an output that the caller must want.
     #[inline(always)]
     pub(super) fn check(self) -> Result<Checked<T>> {
-        self.optional()?.ok_or_else(|| null(self.name, Wanted::Variable))
+        if self.pointer.is_null() {
+            return Err(null(self.name, Wanted::Variable));
+        }
+        self.optional()
     }
 
-    /// The output, if the caller wants it: NULL says no.
+    /// The pointer of an output that may be NULL: then nothing is written.
     #[inline(always)]
-    pub(super) fn optional(&self) -> Result<Option<Checked<T>>> {
+    pub(super) fn optional(self) -> Result<Checked<T>> {
         check_aligned(self.name, self.pointer)?;
-        Ok(NonNull::new(self.pointer).map(Checked))
+        Ok(Checked(self.pointer))
     }
 
     /// Runs the exported function of that name, whose only output this is.
@@ -66,15 +68,23 @@ impl<H: Handle> Out<*mut H> {
     }
 }
 
-/// An output that can be written.
-pub(super) struct Checked<T>(NonNull<T>);
+/// An output parameter that can be written, if the caller wants it.
+pub(super) struct Checked<T>(*mut T);
 
 impl<T> Checked<T> {
     #[inline(always)]
     pub(super) fn set(self, value: T) {
-        // SAFETY: `check` and `optional` found the pointer aligned and not NULL, so it is valid for
-        // writing by the precondition of `Out::new`; `self` is consumed, within the call.
-        unsafe { self.0.write(value) }
+        self.set_with(|| value);
+    }
+
+    /// Makes the value only if the caller wants it.
+    #[inline(always)]
+    pub(super) fn set_with(self, value: impl FnOnce() -> T) {
+        if !self.0.is_null() {
+            // SAFETY: `optional` found the pointer aligned, and it is not NULL, so it is valid for
+            // writing by the precondition of `Out::new`; `self` is consumed, within the call.
+            unsafe { self.0.write(value()) }
+        }
     }
 }
 
@@ -83,8 +93,7 @@ pub(super) fn check_flags(flags: u32, known: u32) -> Result<()> {
     if flags & !known == 0 {
         return Ok(());
     }
-    Err(refused(
-        ErrorKind::InvalidValue,
+    Err(invalid(
         format!("unknown flags {:#x}", flags & !known),
         "use the flags that the header of this library names, and 0 for reserved members",
     ))
@@ -94,8 +103,7 @@ pub(super) fn check_flags(flags: u32, known: u32) -> Result<()> {
 /// mean something.
 pub(super) fn check_spare(name: &str, mut members: impl Iterator<Item = u64>) -> Result<()> {
     let Some(number) = members.position(|member| member != 0) else { return Ok(()) };
-    Err(refused(
-        ErrorKind::InvalidValue,
+    Err(invalid(
         format!("{name}: a reserved member of number {number} is not 0"),
         "set all members that you do not use to 0",
     ))
@@ -103,7 +111,7 @@ pub(super) fn check_spare(name: &str, mut members: impl Iterator<Item = u64>) ->
 
 /// A number that is none of a member's values.
 pub(super) fn unknown(member: &str, value: i32, remedy: &'static str) -> Error {
-    refused(ErrorKind::InvalidValue, format!("unknown {member} {value}"), remedy)
+    invalid(format!("unknown {member} {value}"), remedy)
 }
 
 /// An array that C passes; empty if `count` is 0, whatever the pointer is.
@@ -125,8 +133,7 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
         return Err(null(name, Wanted::Array));
     }
     if count.checked_mul(size_of::<T>()).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(refused(
-            ErrorKind::InvalidValue,
+        return Err(invalid(
             format!("{name} of {count} elements: more than memory can hold"),
             "pass the number of elements of the array",
         ));
@@ -214,9 +221,7 @@ pub(super) unsafe fn give_text(
         let out = unsafe { Out::new("needed", needed) }.optional()?;
         // SAFETY: the first precondition.
         let bytes = unsafe { text(&body()?, buffer, capacity) }?;
-        if let Some(out) = out {
-            out.set(bytes);
-        }
+        out.set(bytes);
         Ok(())
     })
 }
@@ -228,8 +233,7 @@ pub(super) fn check_aligned<T>(name: &str, pointer: *const T) -> Result<()> {
 
 #[cold]
 fn misaligned<T>(name: &str, pointer: *const T) -> Error {
-    refused(
-        ErrorKind::InvalidValue,
+    invalid(
         format!("{name} ({pointer:p}) is not aligned to {} bytes", align_of::<T>()),
         "pass the address of an object of the right type",
     )
@@ -266,7 +270,7 @@ impl Wanted {
 
 #[cold]
 pub(super) fn null(name: &str, wanted: Wanted) -> Error {
-    refused(ErrorKind::InvalidValue, format!("{name} is NULL"), wanted.remedy())
+    invalid(format!("{name} is NULL"), wanted.remedy())
 }
 
 /// Asserts the layout that C programs are compiled against: `layout!(type: size; member offset)`.

@@ -4,18 +4,16 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use super::{
-    Out, boundary, check_flags, freeing, growing, handle, handle_type, layout, pinlane_device,
-    pinlane_status, pinlane_stream, refused, unknown,
+    Out, boundary, check_flags, freeing, growing, handle, handle_type, invalid, layout,
+    pinlane_device, pinlane_status, pinlane_stream, unknown,
 };
 use crate::device::Device;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::pool::{Builder, PageLocking, PinnedPool};
 
 /// A pool of page-locked host memory. Any thread may use it. Its buffers live on when the handle is
 /// freed.
-pub struct pinlane_pool {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_pool {}
 
 handle_type!(pinlane_pool: PinnedPool, "pool", table 4, shared: true);
 
@@ -132,11 +130,7 @@ pub unsafe extern "C" fn pinlane_pool_create(
     unsafe { Out::new("pool", pool) }.create("pinlane_pool_create", || {
         let device = handle::get(device)?;
         // SAFETY: the caller's precondition on `options`.
-        let builder = match unsafe { growing::options(options) }? {
-            None => PinnedPool::builder(&device),
-            Some(options) => options.builder(&device)?,
-        };
-        builder.build()
+        unsafe { growing::options(options) }?.builder(&device)?.build()
     })
 }
 
@@ -195,7 +189,7 @@ pub unsafe extern "C" fn pinlane_pool_block_bytes(
     unsafe { Out::new("block_bytes", block_bytes) }.give("pinlane_pool_block_bytes", || {
         PinnedPool::block_bytes(bytes).ok_or_else(|| {
             let context = format!("no block holds {bytes} bytes");
-            refused(ErrorKind::InvalidValue, context, "ask for fewer bytes")
+            invalid(context, "ask for fewer bytes")
         })
     })
 }
@@ -221,10 +215,7 @@ pub unsafe extern "C" fn pinlane_pool_trim(
         let pool = handle::get(pool)?;
         // SAFETY: the caller's precondition on `released_bytes`.
         let out = unsafe { Out::new("released_bytes", released_bytes) }.optional()?;
-        let released = pool.trim_to(keep_bytes)?;
-        if let Some(out) = out {
-            out.set(released);
-        }
+        out.set(pool.trim_to(keep_bytes)?);
         Ok(())
     })
 }

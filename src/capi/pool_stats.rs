@@ -5,9 +5,9 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use super::{
-    Out, boundary, growing, handle, layout, pinlane_pool, pinlane_status, pointer, refused, unknown,
+    Out, boundary, growing, handle, invalid, layout, pinlane_pool, pinlane_status, pointer, unknown,
 };
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::pool::{ClassStats, Stats};
 
 /// Statistics of a pool. Sizes are in bytes of blocks, times in nanoseconds. Initialise with
@@ -287,7 +287,7 @@ pub unsafe extern "C" fn pinlane_pools_prometheus(
         if let Some(number) = names.iter().position(|name| !seen.insert(name)) {
             let what =
                 format!("pool {number} has the name \"{}\" of an earlier one", names[number]);
-            return Err(refused(ErrorKind::InvalidValue, what, "give each pool a name of its own"));
+            return Err(invalid(what, "give each pool a name of its own"));
         }
         let stats = pools.iter().map(|&pool| Ok(handle::get(pool)?.stats()));
         let stats = stats.collect::<Result<Vec<_>>>()?;

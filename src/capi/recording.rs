@@ -6,16 +6,14 @@ use std::io::Write;
 use std::path::Path;
 
 use super::{
-    Out, boundary, freeing, handle, handle_type, pinlane_device, pinlane_status, pointer, refused,
-    unknown,
+    Out, boundary, freeing, handle, handle_type, invalid, pinlane_device, pinlane_status, pointer,
+    refused, unknown,
 };
 use crate::error::{ErrorKind, Result};
 use crate::trace::{Recording, Trace};
 
 /// Notes what happens on devices, until it is stopped. Any thread may use it, one at a time.
-pub struct pinlane_recording {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_recording {}
 
 handle_type!(pinlane_recording: State, "recording", table 13, shared: false);
 
@@ -36,11 +34,9 @@ impl State {
     fn trace(&self) -> Result<&Trace> {
         match self {
             State::Stopped(trace) => Ok(trace),
-            State::Running(_) => Err(refused(
-                ErrorKind::InvalidValue,
-                "the recording is still running",
-                "call pinlane_recording_stop first",
-            )),
+            State::Running(_) => {
+                Err(invalid("the recording is still running", "call pinlane_recording_stop first"))
+            }
         }
     }
 }
@@ -82,11 +78,9 @@ pub extern "C" fn pinlane_device_record(
         let device = handle::get(device)?;
         match &*handle::get_mut(recording)? {
             State::Running(recording) => device.record(recording),
-            State::Stopped(_) => Err(refused(
-                ErrorKind::InvalidValue,
-                "the recording was stopped",
-                "create another recording",
-            )),
+            State::Stopped(_) => {
+                Err(invalid("the recording was stopped", "create another recording"))
+            }
         }
     })
 }
@@ -129,12 +123,8 @@ pub unsafe extern "C" fn pinlane_recording_counts(
         let missing = unsafe { Out::new("missing", missing) }.optional()?;
         let state = handle::get(recording)?;
         let trace = state.trace()?;
-        if let Some(spans) = spans {
-            spans.set(trace.spans().len());
-        }
-        if let Some(missing) = missing {
-            missing.set(trace.missing());
-        }
+        spans.set(trace.spans().len());
+        missing.set(trace.missing());
         Ok(())
     })
 }

@@ -29,9 +29,7 @@ use crate::wakers;
 
 /// A call whose outcome a callback is told of. Any thread may use it. Freeing it does not change
 /// the call.
-pub struct pinlane_request {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_request {}
 
 handle_type!(pinlane_request: Arc<dyn Cancel>, "request", table 11, shared: false);
 
@@ -237,7 +235,7 @@ impl Out<*mut pinlane_request> {
             let (future, tell) = begin()?;
             let request = Arc::new(Request(Mutex::new(State::POLLED)));
             let handle: Arc<dyn Cancel> = request.clone();
-            let begun = || out.map_or((), |out| out.set(handle::create(handle)));
+            let begun = || out.set_with(|| handle::create(handle));
             request.start(Pending { future: Box::pin(future), tell }, begun)
         })
     }

@@ -4,10 +4,10 @@ use std::ffi::c_void;
 
 use super::memory::{check_memory, destination, device_memory, range, source};
 use super::{
-    Out, boundary, handle, pinlane_device_buffer, pinlane_status, pinlane_stream, pinlane_ticket,
-    refused,
+    Out, boundary, handle, invalid, pinlane_device_buffer, pinlane_status, pinlane_stream,
+    pinlane_ticket,
 };
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut};
 use crate::pool::block_at;
 use crate::stream::Stream;
@@ -44,12 +44,11 @@ pub unsafe extern "C" fn pinlane_upload_slice(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_slice", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_upload_slice", stream, |stream| {
         // SAFETY: the caller's precondition on `src`.
         let source = unsafe { source(src, bytes) }?;
         // SAFETY: the caller's precondition on `device_pointer`.
-        let mut device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
+        let mut device = unsafe { device_memory(stream, device_pointer, bytes) }?;
         stream.upload_slice(source, &mut device)
     })
 }
@@ -103,8 +102,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_slice(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_upload_slice", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_upload_slice", stream, |stream| {
         let mut destination = handle::get_mut(destination)?;
         // SAFETY: the caller's precondition on `src`.
         let source = unsafe { source(src, bytes) }?;
@@ -184,8 +182,7 @@ unsafe fn download_pinned(
 }
 
 fn in_no_block(memory: *const c_void, bytes: usize) -> Error {
-    refused(
-        ErrorKind::InvalidValue,
+    invalid(
         format!("the {bytes} bytes at {memory:p} do not lie in one block of a pool"),
         "pass memory of pinlane_pool_allocate, or call the function of that name that ends in \
          _slice, which takes any memory",
@@ -223,12 +220,11 @@ pub unsafe extern "C" fn pinlane_upload_pinned(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_pinned", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_upload_pinned", stream, |stream| {
         // SAFETY: the caller's precondition on `device_pointer`.
-        let mut device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
+        let mut device = unsafe { device_memory(stream, device_pointer, bytes) }?;
         // SAFETY: the caller's precondition on `src`.
-        unsafe { upload_pinned(&stream, src, device.as_slice_mut()) }
+        unsafe { upload_pinned(stream, src, device.as_slice_mut()) }
     })
 }
 
@@ -255,12 +251,11 @@ pub unsafe extern "C" fn pinlane_download_pinned(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download_pinned", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_download_pinned", stream, |stream| {
         // SAFETY: the caller's precondition on `device_pointer`.
-        let device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
+        let device = unsafe { device_memory(stream, device_pointer, bytes) }?;
         // SAFETY: the caller's precondition on `dst`.
-        unsafe { download_pinned(&stream, device.as_slice(), dst) }
+        unsafe { download_pinned(stream, device.as_slice(), dst) }
     })
 }
 
@@ -285,13 +280,16 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_pinned(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_upload_pinned", || {
-        let stream = handle::get(stream)?;
-        let mut destination = handle::get_mut(destination)?;
-        let device = destination.slice_mut(range(destination_offset, bytes)?)?;
-        // SAFETY: the caller's precondition on `src`.
-        unsafe { upload_pinned(&stream, src, device) }
-    })
+    unsafe { Out::ticket(ticket) }.enqueue(
+        "pinlane_device_buffer_upload_pinned",
+        stream,
+        |stream| {
+            let mut destination = handle::get_mut(destination)?;
+            let device = destination.slice_mut(range(destination_offset, bytes)?)?;
+            // SAFETY: the caller's precondition on `src`.
+            unsafe { upload_pinned(stream, src, device) }
+        },
+    )
 }
 
 /// As `pinlane_download_pinned`, from `source` from `source_offset` on. Also ordered after
@@ -314,11 +312,14 @@ pub unsafe extern "C" fn pinlane_device_buffer_download_pinned(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_download_pinned", || {
-        let stream = handle::get(stream)?;
-        let source = handle::get(source)?;
-        let device = source.slice(range(source_offset, bytes)?)?;
-        // SAFETY: the caller's precondition on `dst`.
-        unsafe { download_pinned(&stream, device, dst) }
-    })
+    unsafe { Out::ticket(ticket) }.enqueue(
+        "pinlane_device_buffer_download_pinned",
+        stream,
+        |stream| {
+            let source = handle::get(source)?;
+            let device = source.slice(range(source_offset, bytes)?)?;
+            // SAFETY: the caller's precondition on `dst`.
+            unsafe { download_pinned(stream, device, dst) }
+        },
+    )
 }

@@ -191,11 +191,8 @@ pub unsafe extern "C" fn pinlane_copy_team_install(
     boundary("pinlane_copy_team_install", || {
         handle::check_process()?;
         // SAFETY: the caller's precondition on `options`.
-        let team = match unsafe { growing::options(options) }? {
-            None => CopyTeam::new(),
-            // SAFETY: the caller's precondition on `cores`.
-            Some(options) => unsafe { options.team() }?,
-        };
-        team.install()
+        let options = unsafe { growing::options(options) }?;
+        // SAFETY: the caller's precondition on `cores`.
+        unsafe { options.team() }?.install()
     })
 }

@@ -160,6 +160,12 @@ pub(super) fn refused(kind: ErrorKind, context: impl Into<Found>, remedy: &'stat
     Error::new(kind, "", context, remedy)
 }
 
+/// The error of an argument that is not accepted.
+#[cold]
+pub(super) fn invalid(found: impl Into<Found>, remedy: &'static str) -> Error {
+    refused(ErrorKind::InvalidValue, found, remedy)
+}
+
 /// Runs the body of the exported function of that name. An error becomes a status and this thread's
 /// message. A panic becomes `PINLANE_STATUS_PANIC`: it must not unwind into C.
 #[inline(always)]

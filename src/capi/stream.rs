@@ -9,14 +9,42 @@ use super::{
     Out, boundary, check_flags, freeing, growing, handle, handle_type, layout, pinlane_device,
     pinlane_status, pinlane_ticket,
 };
+use crate::error::Result;
 use crate::stream::{Stream, StreamOptions};
+use crate::ticket::Ticket;
 
 /// A queue of device work, which is executed in order. Any thread may use it.
-pub struct pinlane_stream {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_stream {}
 
 handle_type!(pinlane_stream: Stream, "stream", table 3, shared: true);
+
+impl Out<*mut pinlane_ticket> {
+    /// # Safety
+    ///
+    /// * As for [`Out::new`].
+    #[inline(always)]
+    pub(super) const unsafe fn ticket(pointer: *mut *mut pinlane_ticket) -> Self {
+        // SAFETY: the same precondition.
+        unsafe { Out::new("ticket", pointer) }
+    }
+
+    /// Runs the exported function of that name, which enqueues an operation on `stream`. Its ticket
+    /// is written if the caller wants it.
+    #[inline(always)]
+    pub(super) fn enqueue(
+        self,
+        function: &'static str,
+        stream: *const pinlane_stream,
+        body: impl FnOnce(&Stream) -> Result<Ticket>,
+    ) -> pinlane_status {
+        boundary(function, || {
+            let out = self.optional()?;
+            let ticket = body(&*handle::get(stream)?)?;
+            out.set_with(|| handle::create(ticket));
+            Ok(())
+        })
+    }
+}
 
 /// The stream waits for the legacy default stream, and that stream waits for it.
 pub const PINLANE_STREAM_BLOCKING: u32 = 1;
@@ -55,14 +83,11 @@ pub unsafe extern "C" fn pinlane_stream_create(
     // SAFETY: the caller's precondition on `stream`.
     unsafe { Out::new("stream", stream) }.create("pinlane_stream_create", || {
         let device = handle::get(device)?;
-        let mut chosen = StreamOptions::new();
         // SAFETY: the caller's precondition on `options`.
-        if let Some(given) = unsafe { growing::options(options) }? {
-            check_flags(given.flags, PINLANE_STREAM_BLOCKING)?;
-            let blocking = given.flags & PINLANE_STREAM_BLOCKING != 0;
-            chosen = chosen.priority(given.priority).blocking(blocking);
-        }
-        device.stream_with(chosen)
+        let options = unsafe { growing::options(options) }?;
+        check_flags(options.flags, PINLANE_STREAM_BLOCKING)?;
+        let blocking = options.flags & PINLANE_STREAM_BLOCKING != 0;
+        device.stream_with(StreamOptions::new().priority(options.priority).blocking(blocking))
     })
 }
 
@@ -169,7 +194,7 @@ pub unsafe extern "C" fn pinlane_stream_record(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
     unsafe { Out::new("ticket", ticket) }
-        .enqueue("pinlane_stream_record", || handle::get(stream)?.record())
+        .enqueue("pinlane_stream_record", stream, |stream| stream.record())
 }
 
 /// Makes later work of `stream` wait, on the device, for the operation of `ticket`. Does not block.
@@ -204,8 +229,8 @@ pub unsafe extern "C" fn pinlane_stream_busy(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_stream_busy", || {
-        handle::get(stream)?.busy(Duration::from_nanos(nanoseconds))
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_stream_busy", stream, |stream| {
+        stream.busy(Duration::from_nanos(nanoseconds))
     })
 }
 

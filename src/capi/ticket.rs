@@ -8,37 +8,14 @@ use super::status::told;
 use super::{
     Out, Wanted, boundary, freeing, handle, handle_type, pinlane_request, pinlane_status, pointer,
 };
-use crate::error::Result;
 use crate::sync::sanitizer::theirs;
 use crate::ticket::Ticket;
 
 /// Tells when one asynchronous operation is complete. Any thread may use it. Freeing it does not
 /// change the operation.
-pub struct pinlane_ticket {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_ticket {}
 
 handle_type!(pinlane_ticket: Ticket, "ticket", table 2, shared: false);
-
-impl Out<*mut pinlane_ticket> {
-    /// Runs the exported function of that name, which enqueues an operation. Its ticket is written
-    /// if the caller wants it.
-    #[inline(always)]
-    pub(super) fn enqueue(
-        self,
-        function: &'static str,
-        body: impl FnOnce() -> Result<Ticket>,
-    ) -> pinlane_status {
-        boundary(function, || {
-            let out = self.optional()?;
-            let ticket = body()?;
-            if let Some(out) = out {
-                out.set(handle::create(ticket));
-            }
-            Ok(())
-        })
-    }
-}
 
 /// Blocks until the operation is complete. Its effects are then visible to the calling thread.
 ///

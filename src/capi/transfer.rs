@@ -4,11 +4,11 @@ use std::ffi::c_void;
 
 use super::memory::{device_memory, range};
 use super::{
-    Out, Wanted, handle, pinlane_buffer, pinlane_device_buffer, pinlane_status, pinlane_stream,
-    pinlane_ticket, pointer, refused,
+    Out, Wanted, handle, invalid, pinlane_buffer, pinlane_device_buffer, pinlane_status,
+    pinlane_stream, pinlane_ticket, pointer,
 };
 use crate::driver::MAX_PATTERN;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// Copies `bytes` from `buffer`, from `offset` on, to the caller's own device memory. Does not
 /// block. Ordered on `stream`, and after device writes to the buffer on other streams; the caller
@@ -33,11 +33,10 @@ pub unsafe extern "C" fn pinlane_upload(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_upload", stream, |stream| {
         let buffer = handle::get(buffer)?;
         // SAFETY: the caller's precondition on `device_pointer`.
-        let mut device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
+        let mut device = unsafe { device_memory(stream, device_pointer, bytes) }?;
         stream.upload(buffer.buffer.slice(range(offset, bytes)?)?, &mut device)
     })
 }
@@ -63,11 +62,10 @@ pub unsafe extern "C" fn pinlane_download(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_download", stream, |stream| {
         let mut buffer = handle::get_mut(buffer)?;
         // SAFETY: the caller's precondition on `device_pointer`.
-        let device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
+        let device = unsafe { device_memory(stream, device_pointer, bytes) }?;
         stream.download(&device, buffer.buffer.slice_mut(range(offset, bytes)?)?)
     })
 }
@@ -92,8 +90,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_upload", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_upload", stream, |stream| {
         let source = handle::get(source)?;
         let mut destination = handle::get_mut(destination)?;
         stream.upload(
@@ -123,8 +120,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_download(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_download", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_download", stream, |stream| {
         let source = handle::get(source)?;
         let mut destination = handle::get_mut(destination)?;
         stream.download(
@@ -153,9 +149,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_copy(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_copy", || {
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_copy", stream, |stream| {
         let same = std::ptr::eq(source, destination);
-        let stream = handle::get(stream)?;
         let source = handle::get(source)?;
         if same {
             return Err(same_buffer());
@@ -190,8 +185,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_fill(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_fill", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_fill", stream, |stream| {
         let mut buffer = handle::get_mut(buffer)?;
         if pattern.is_null() {
             return Err(pointer::null("pattern", Wanted::Array));
@@ -227,9 +221,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_checksum(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_checksum", || {
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_checksum", stream, |stream| {
         let same = std::ptr::eq(buffer, sum);
-        let stream = handle::get(stream)?;
         let buffer = handle::get(buffer)?;
         if same {
             return Err(same_buffer());
@@ -244,11 +237,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_checksum(
 
 #[cold]
 pub(super) fn same_buffer() -> Error {
-    refused(
-        ErrorKind::InvalidValue,
-        "the source and the destination are the same buffer",
-        "use two buffers",
-    )
+    invalid("the source and the destination are the same buffer", "use two buffers")
 }
 
 /// Writes the 64-bit checksum of the `bytes` bytes at `data`, in host memory, to `sum`. Runs on the

@@ -2,8 +2,10 @@
 
 use std::ffi::c_void;
 
+use super::lend::{Named, TwoSides};
 use super::places::Place;
 use crate::capi::{layout, pinlane_buffer, pinlane_device_buffer};
+use crate::copy::entry::Direction;
 
 /// One copy of a batch, between host and device. Set all members that you do not use to 0.
 ///
@@ -62,15 +64,18 @@ pub struct pinlane_device_copy {
 layout!(pinlane_copy: 64; bytes 16, buffer 24, device_offset 48, pinned 56);
 layout!(pinlane_device_copy: 64; src_buffer 24, dst_offset 48, reserved 56);
 
-impl pinlane_copy {
-    /// The host's side, which has this address.
-    pub(super) fn host(&self, address: *const c_void) -> Place<pinlane_buffer> {
-        Place::new(address, self.buffer, self.buffer_offset, self.bytes).or_pinned(self.pinned)
-    }
+impl Named for pinlane_copy {
+    const WHAT: &'static str = "copy";
 
-    /// The device's side, which has this address.
-    pub(super) fn device(&self, address: *const c_void) -> Place<pinlane_device_buffer> {
-        Place::new(address, self.device_buffer, self.device_offset, self.bytes)
+    fn sides(&self, direction: Direction) -> TwoSides {
+        let (host, device) = match direction {
+            Direction::Up => (self.src, self.dst.cast_const()),
+            Direction::Down => (self.dst.cast_const(), self.src),
+        };
+        (
+            Place::new(host, self.buffer, self.buffer_offset, self.bytes).or_pinned(self.pinned),
+            Place::new(device, self.device_buffer, self.device_offset, self.bytes),
+        )
     }
 }
 

@@ -3,11 +3,12 @@
 
 use super::places::{Place, Places};
 use crate::batch::{HostSlice, HostSliceMut};
+use crate::capi::buffer::HostBuffer;
 use crate::capi::memory::{destination, source};
 use crate::capi::table::{Alone, Inside};
-use crate::capi::{pinlane_buffer, refused};
+use crate::capi::{invalid, pinlane_buffer};
 use crate::context::Context;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::memory::{PinnedBytes, PinnedSlice, PinnedSliceMut};
 use crate::pool::block_at;
 
@@ -27,8 +28,7 @@ impl Places<pinlane_buffer> {
         let block = unsafe { block_at(pinned.cast(), bytes, context) };
         let block = block.ok_or_else(|| {
             let pair = self.pair;
-            refused(
-                ErrorKind::InvalidValue,
+            invalid(
                 format!("{pair} {number}: {bytes} bytes at {pinned:p} are in no block of a pool"),
                 "set pinned only for memory of pinlane_pool_allocate, or of a buffer of a pool",
             )
@@ -94,7 +94,8 @@ impl Places<pinlane_buffer> {
         guards: &'g mut [Alone<pinlane_buffer>],
         context: &'g Context,
     ) -> Result<impl Iterator<Item = Result<HostSliceMut<'g, u8>>>> {
-        let parts = self.cut(guards, |host| host.buffer.as_slice_mut())?;
+        let whole = |host: &'g mut HostBuffer| host.buffer.as_slice_mut();
+        let parts = self.cut(guards, whole, PinnedSliceMut::split_at_mut)?;
         let places = self.places.iter().zip(parts).enumerate();
         Ok(places.map(move |(number, (place, part))| {
             Ok(match part {

@@ -1,10 +1,9 @@
 //! From the places that C names to the memory that Rust takes, for the time of a call.
 
-use super::copies::{pinlane_copy, pinlane_device_copy};
 use super::places::{Place, Places};
-use crate::batch::{DeviceCopy, Download, Downloads, HostSlice, HostSliceMut, Upload, Uploads};
-use crate::capi::transfer::same_buffer;
+use crate::batch::{HostSlice, HostSliceMut};
 use crate::capi::{pinlane_buffer, pinlane_device_buffer};
+use crate::copy::entry::Direction;
 use crate::error::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -18,14 +17,21 @@ pub(super) struct Sides {
 /// A source with its destination, for each copy.
 type Pairs<'p, S, D> = dyn Iterator<Item = Result<(S, D)>> + 'p;
 
+/// What names the two sides of a copy.
+pub(super) trait Named {
+    /// Messages call it so.
+    const WHAT: &'static str;
+    fn sides(&self, direction: Direction) -> TwoSides;
+}
+
+/// The host's side of a copy, and the device's.
+pub(super) type TwoSides = (Place<pinlane_buffer>, Place<pinlane_device_buffer>);
+
 impl Sides {
-    /// Messages call a pair of places `what`.
-    pub(super) fn new(
-        what: &'static str,
-        hosts: impl Iterator<Item = Place<pinlane_buffer>>,
-        devices: impl Iterator<Item = Place<pinlane_device_buffer>>,
-    ) -> Result<Self> {
-        Ok(Sides { hosts: Places::new(what, hosts)?, devices: Places::new(what, devices)? })
+    pub(super) fn new<N: Named>(named: &[N], direction: Direction) -> Result<Self> {
+        let hosts = named.iter().map(|named| named.sides(direction).0);
+        let devices = named.iter().map(|named| named.sides(direction).1);
+        Ok(Sides { hosts: Places::new(N::WHAT, hosts)?, devices: Places::new(N::WHAT, devices)? })
     }
 
     /// Calls `then` with the host's places as sources.
@@ -40,11 +46,14 @@ impl Sides {
     pub(super) unsafe fn up<R>(
         &self,
         stream: &Stream,
-        then: impl FnOnce(&mut Pairs<'_, HostSlice<'_, u8>, DeviceSliceMut<'_, u8>>) -> Result<R>,
+        then: impl for<'a> FnOnce(
+            &mut Pairs<'_, HostSlice<'a, u8>, DeviceSliceMut<'a, u8>>,
+        ) -> Result<R>,
     ) -> Result<R> {
         let (hosts, devices) = (&self.hosts, &self.devices);
         let pinned = hosts.shared()?;
         let mut tracked = devices.exclusive()?;
+        devices.check_apart()?;
         // SAFETY: the third precondition.
         let mut lent = unsafe { devices.lent(stream) }?;
         let destinations = devices.written(&mut tracked, &mut lent)?;
@@ -66,90 +75,19 @@ impl Sides {
     pub(super) unsafe fn down<R>(
         &self,
         stream: &Stream,
-        then: impl FnOnce(&mut Pairs<'_, DeviceSlice<'_, u8>, HostSliceMut<'_, u8>>) -> Result<R>,
+        then: impl for<'a> FnOnce(
+            &mut Pairs<'_, DeviceSlice<'a, u8>, HostSliceMut<'a, u8>>,
+        ) -> Result<R>,
     ) -> Result<R> {
         let (hosts, devices) = (&self.hosts, &self.devices);
         let mut pinned = hosts.exclusive()?;
+        hosts.check_apart()?;
         let tracked = devices.shared()?;
         // SAFETY: the third precondition.
         let lent = unsafe { devices.lent(stream) }?;
         let sources = devices.read(&tracked, &lent);
-        // SAFETY: the first two preconditions; `exclusive` found that no places overlap.
+        // SAFETY: the first two preconditions; `check_apart` found that no places overlap.
         let destinations = unsafe { hosts.destinations(&mut pinned, stream.timeline.context()) }?;
         then(&mut sources.zip(destinations).map(|(src, dst)| Ok((src?, dst?))))
     }
-}
-
-/// Calls `then` with `copies` as a list.
-///
-/// # Safety
-///
-/// * As for [`Sides::up`].
-pub(super) unsafe fn uploads<R>(
-    stream: &Stream,
-    copies: &[pinlane_copy],
-    then: impl FnOnce(Uploads<'_>) -> Result<R>,
-) -> Result<R> {
-    let hosts = copies.iter().map(|copy| copy.host(copy.src));
-    let sides = Sides::new("copy", hosts, copies.iter().map(|copy| copy.device(copy.dst)))?;
-    // SAFETY: the same preconditions.
-    unsafe {
-        sides.up(stream, |pairs| {
-            then(
-                pairs
-                    .map(|pair| pair.map(|(src, dst)| Upload::new(src, dst)))
-                    .collect::<Result<_>>()?,
-            )
-        })
-    }
-}
-
-/// Calls `then` with `copies` as a list.
-///
-/// # Safety
-///
-/// * As for [`Sides::down`].
-pub(super) unsafe fn downloads<R>(
-    stream: &Stream,
-    copies: &[pinlane_copy],
-    then: impl FnOnce(Downloads<'_>) -> Result<R>,
-) -> Result<R> {
-    let hosts = copies.iter().map(|copy| copy.host(copy.dst));
-    let sides = Sides::new("copy", hosts, copies.iter().map(|copy| copy.device(copy.src)))?;
-    // SAFETY: the same preconditions.
-    unsafe {
-        sides.down(stream, |pairs| {
-            then(
-                pairs
-                    .map(|pair| pair.map(|(src, dst)| Download::new(src, dst)))
-                    .collect::<Result<_>>()?,
-            )
-        })
-    }
-}
-
-/// Calls `then` with `copies` as a list.
-///
-/// # Safety
-///
-/// * Memory named by its address is memory of the stream's device, and valid until what `then`
-///   enqueues is complete.
-pub(super) unsafe fn device_copies<R>(
-    stream: &Stream,
-    copies: &[pinlane_device_copy],
-    then: impl FnOnce(Vec<DeviceCopy<'_>>) -> Result<R>,
-) -> Result<R> {
-    let sources = Places::new("copy", copies.iter().map(pinlane_device_copy::source))?;
-    let destinations = Places::new("copy", copies.iter().map(pinlane_device_copy::destination))?;
-    if sources.shares_buffers_with(&destinations) {
-        return Err(same_buffer());
-    }
-    let read = sources.shared()?;
-    let mut written = destinations.exclusive()?;
-    // SAFETY: the precondition.
-    let (from, mut to) = unsafe { (sources.lent(stream)?, destinations.lent(stream)?) };
-    let written = destinations.written(&mut written, &mut to)?;
-    let items =
-        sources.read(&read, &from).zip(written).map(|(src, dst)| Ok(DeviceCopy::new(src?, dst)));
-    then(items.collect::<Result<_>>()?)
 }

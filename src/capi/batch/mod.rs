@@ -22,16 +22,19 @@ mod rows;
 use std::ffi::c_void;
 
 pub use self::copies::{pinlane_copy, pinlane_device_copy};
-use self::lend::{device_copies, downloads, uploads};
+use self::lend::Sides;
 pub(super) use self::pairs::pinlane_pairs;
 pub(super) use self::places::{Place, Places};
 use self::route::chosen_route;
 pub use self::route::pinlane_batch_options;
-use super::handle;
-use super::pointer::{self, Out, Wanted, check_spare};
-use super::status::{boundary, pinlane_status};
-use super::stream::pinlane_stream;
-use super::ticket::pinlane_ticket;
+use super::transfer::same_buffer;
+use super::{
+    Out, Wanted, boundary, check_spare, handle, pinlane_status, pinlane_stream, pinlane_ticket,
+    pointer,
+};
+use crate::batch::{DeviceCopy, Downloads, Uploads};
+use crate::copy::entry::Direction;
+use crate::error::Result;
 use crate::sync::sanitizer::theirs;
 
 /// Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
@@ -72,14 +75,18 @@ pub unsafe extern "C" fn pinlane_upload_batch(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_batch", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_upload_batch", stream, |stream| {
         // SAFETY: the caller's precondition on `options`.
         let route = unsafe { chosen_route(options) }?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
-        unsafe { uploads(&stream, copies, |list| stream.upload_list(&mut list.route(route))) }
+        unsafe {
+            Sides::new(copies, Direction::Up)?.up(stream, |pairs| {
+                let list = pairs.collect::<Result<Uploads<'_>>>()?;
+                stream.upload_list(&mut list.route(route))
+            })
+        }
     })
 }
 
@@ -112,14 +119,18 @@ pub unsafe extern "C" fn pinlane_download_batch(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download_batch", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_download_batch", stream, |stream| {
         // SAFETY: the caller's precondition on `options`.
         let route = unsafe { chosen_route(options) }?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
-        unsafe { downloads(&stream, copies, |list| stream.download_list(&mut list.route(route))) }
+        unsafe {
+            Sides::new(copies, Direction::Down)?.down(stream, |pairs| {
+                let list = pairs.collect::<Result<Downloads<'_>>>()?;
+                stream.download_list(&mut list.route(route))
+            })
+        }
     })
 }
 
@@ -175,7 +186,12 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
             wanted = wanted && theirs(tell) == 0;
         };
         // SAFETY: the caller's preconditions on the memory that the copies name.
-        unsafe { downloads(&stream, copies, |mut list| stream.download_list_each(&mut list, tell)) }
+        unsafe {
+            Sides::new(copies, Direction::Down)?.down(&stream, |pairs| {
+                let mut list = pairs.collect::<Result<Downloads<'_>>>()?;
+                stream.download_list_each(&mut list, tell)
+            })
+        }
     })
 }
 
@@ -200,12 +216,24 @@ pub unsafe extern "C" fn pinlane_copy_batch(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_copy_batch", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_copy_batch", stream, |stream| {
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         check_spare("copies", copies.iter().map(|copy| copy.reserved))?;
+        let sources = Places::new("copy", copies.iter().map(pinlane_device_copy::source))?;
+        let destinations =
+            Places::new("copy", copies.iter().map(pinlane_device_copy::destination))?;
+        if sources.shares_buffers_with(&destinations) {
+            return Err(same_buffer());
+        }
+        let read = sources.shared()?;
+        let mut written = destinations.exclusive()?;
+        destinations.check_apart()?;
         // SAFETY: the caller's precondition on the memory that the copies name.
-        unsafe { device_copies(&stream, copies, |items| stream.copy_batch(items)) }
+        let (from, mut to) = unsafe { (sources.lent(stream)?, destinations.lent(stream)?) };
+        let written = destinations.written(&mut written, &mut to)?;
+        let pairs = sources.read(&read, &from).zip(written);
+        let copies = pairs.map(|(src, dst)| Ok(DeviceCopy::new(src?, dst)));
+        stream.copy_batch(copies.collect::<Result<Vec<_>>>()?)
     })
 }

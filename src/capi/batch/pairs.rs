@@ -20,23 +20,22 @@
 use std::ffi::c_void;
 use std::mem::transmute;
 
-use super::lend::Sides;
+use super::lend::{Named, Sides, TwoSides};
 use super::places::Place;
 use super::route::{chosen_route, pinlane_batch_options};
-use crate::batch::{Download, Downloads, Route, Upload, Uploads};
+use crate::batch::{Downloads, Route, Uploads};
 use crate::capi::{
-    Out, freeing, handle, handle_type, layout, pinlane_buffer, pinlane_device_buffer,
-    pinlane_status, pinlane_stream, pinlane_ticket, pointer, refused,
+    Out, freeing, handle, handle_type, invalid, layout, pinlane_buffer, pinlane_device_buffer,
+    pinlane_status, pinlane_stream, pinlane_ticket, pointer,
 };
-use crate::error::{ErrorKind, Result};
+use crate::copy::entry::Direction;
+use crate::error::Result;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
 /// Pairs of page-locked memory and device memory, which are copied in either direction as often as
 /// needed. Any thread may use it, one at a time.
-pub struct pinlane_pairs {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_pairs {}
 
 handle_type!(pinlane_pairs: Pairs, "list of pairs", table 12, shared: false);
 
@@ -63,6 +62,18 @@ pub struct pinlane_pair {
 layout!(pinlane_pair: 48; buffer_offset 8, device_buffer 16, device_offset 24, bytes 32,
     pinned 40);
 
+impl Named for pinlane_pair {
+    const WHAT: &'static str = "pair";
+
+    fn sides(&self, _: Direction) -> TwoSides {
+        let none = std::ptr::null();
+        (
+            Place::new(none, self.buffer, self.buffer_offset, self.bytes).or_pinned(self.pinned),
+            Place::new(none, self.device_buffer, self.device_offset, self.bytes),
+        )
+    }
+}
+
 /// The object of a list's handle.
 pub struct Pairs {
     sides: Sides,
@@ -88,19 +99,12 @@ impl Pairs {
             pair.device_buffer.is_null() || !has_host && pair.bytes > 0
         };
         if let Some(number) = pairs.iter().position(unnamed) {
-            return Err(refused(
-                ErrorKind::InvalidValue,
+            return Err(invalid(
                 format!("pair {number} names one side, or none"),
                 "set buffer or pinned, and device_buffer; pinlane_copy has copies of other memory",
             ));
         }
-        let none = std::ptr::null();
-        let hosts = pairs
-            .iter()
-            .map(|it| Place::new(none, it.buffer, it.buffer_offset, it.bytes).or_pinned(it.pinned));
-        let devices =
-            pairs.iter().map(|it| Place::new(none, it.device_buffer, it.device_offset, it.bytes));
-        let sides = Sides::new("pair", hosts, devices)?;
+        let sides = Sides::new(pairs, Direction::Up)?;
         sides.hosts.shared()?;
         let devices = sides.devices.shared()?;
         for (number, place) in sides.devices.places.iter().enumerate() {
@@ -117,21 +121,20 @@ impl Pairs {
     ///   returns. The host does not write to it until the copies are complete.
     unsafe fn upload(&mut self, stream: &Stream) -> Result<Ticket> {
         let Sides { hosts, devices } = &self.sides;
-        let sources = hosts.share()?;
-        let mut destinations = devices.take()?;
+        let sources = hosts.shared()?;
+        let mut destinations = devices.exclusive()?;
         let list = match &mut self.up {
             Some(list) => list,
             None => {
-                devices.check_apart(&destinations)?;
+                devices.check_apart()?;
                 // SAFETY: the precondition; nothing else is named by its address.
                 let sources = unsafe { hosts.sources(&sources, stream.timeline.context()) };
-                let parts = devices.cut(&mut destinations, |buffer| buffer.as_slice_mut())?;
-                let pairs = sources.zip(parts.into_iter().flatten());
-                let list: Uploads<'_> =
-                    pairs.map(|(src, dst)| Ok(Upload::new(src?, dst))).collect::<Result<_>>()?;
-                let list = list.route(self.route);
+                let parts = devices.written(&mut destinations, &mut [])?;
+                let pairs = sources.zip(parts);
+                let pairs = pairs.map(|(src, dst)| Ok((src?, dst)));
+                let list = pairs.collect::<Result<Uploads<'_>>>()?.route(self.route);
                 // SAFETY: only the lifetime differs. The list is used here, and where it was found
-                // above: behind `share` and `take` of the same handles, so while a call is inside
+                // above: after `shared` and `exclusive` of the same handles, so while a call is in
                 // the same objects, until this returns (the invariants); and while memory of pools
                 // is the caller's (the precondition).
                 let list = unsafe { transmute::<Uploads<'_>, Uploads<'static>>(list) };
@@ -146,19 +149,18 @@ impl Pairs {
     /// * As for [`upload`](Self::upload), and the host does not read that memory either.
     unsafe fn download(&mut self, stream: &Stream) -> Result<Ticket> {
         let Sides { hosts, devices } = &self.sides;
-        let mut destinations = hosts.take()?;
-        let sources = devices.share()?;
+        let mut destinations = hosts.exclusive()?;
+        let sources = devices.shared()?;
         let list = match &mut self.down {
             Some(list) => list,
             None => {
-                hosts.check_apart(&destinations)?;
+                hosts.check_apart()?;
                 let context = stream.timeline.context();
                 // SAFETY: the precondition; `check_apart` found that no places overlap.
                 let parts = unsafe { hosts.destinations(&mut destinations, context) }?;
                 let pairs = devices.read(&sources, &[]).zip(parts);
-                let list: Downloads<'_> =
-                    pairs.map(|(src, dst)| Ok(Download::new(src?, dst?))).collect::<Result<_>>()?;
-                let list = list.route(self.route);
+                let pairs = pairs.map(|(src, dst)| Ok((src?, dst?)));
+                let list = pairs.collect::<Result<Downloads<'_>>>()?.route(self.route);
                 // SAFETY: as in `upload`.
                 let list = unsafe { transmute::<Downloads<'_>, Downloads<'static>>(list) };
                 self.down.insert(list)
@@ -230,11 +232,10 @@ pub unsafe extern "C" fn pinlane_upload_pairs(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_pairs", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_upload_pairs", stream, |stream| {
         let mut pairs = handle::get_mut(pairs)?;
         // SAFETY: the caller's precondition on pinned memory.
-        unsafe { pairs.upload(&stream) }
+        unsafe { pairs.upload(stream) }
     })
 }
 
@@ -256,11 +257,10 @@ pub unsafe extern "C" fn pinlane_download_pairs(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download_pairs", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_download_pairs", stream, |stream| {
         let mut pairs = handle::get_mut(pairs)?;
         // SAFETY: the caller's precondition on pinned memory.
-        unsafe { pairs.download(&stream) }
+        unsafe { pairs.download(stream) }
     })
 }
 

@@ -13,15 +13,14 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
 
-use crate::capi::buffer::HostBuffer;
-use crate::capi::device_buffer::DeviceBuffer;
+use crate::capi::buffer::extent;
 use crate::capi::handle::Handle;
 use crate::capi::memory::{check_memory, device_memory};
 use crate::capi::table::{Alone, Inside};
 use crate::capi::{handle, pinlane_device_buffer, refused};
 use crate::copy::transfer::check_disjoint;
 use crate::error::{ErrorKind, Result};
-use crate::memory::{DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedSliceMut};
+use crate::memory::{DeviceBuf, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
 /// `bytes` from `address` on, or from `offset` on in a buffer.
@@ -32,6 +31,8 @@ pub(in crate::capi) struct Place<H> {
     buffer: *mut H,
     offset: usize,
     pub(super) bytes: usize,
+    /// The address of the first byte, in its memory or in its buffer.
+    start: u64,
 }
 
 impl<H> Place<H> {
@@ -42,7 +43,7 @@ impl<H> Place<H> {
         bytes: usize,
     ) -> Self {
         let (address, pinned) = (address.cast_mut(), ptr::null_mut());
-        Place { address, pinned, buffer, offset, bytes }
+        Place { address, pinned, buffer, offset, bytes, start: 0 }
     }
 
     /// The same, or memory of a pool if `pinned` is not NULL.
@@ -60,8 +61,13 @@ impl<H> Place<H> {
         self.offset..self.offset + self.bytes
     }
 
-    fn check(&self, pair: &str, number: usize) -> Result<()> {
+    /// Checks the place, and finds out where it begins.
+    fn check(&mut self, pair: &str, number: usize) -> Result<()>
+    where
+        H: Handle,
+    {
         let memory = self.memory();
+        self.start = memory.addr() as u64;
         let (kind, what, remedy) = match (memory.is_null(), self.buffer.is_null()) {
             _ if !self.address.is_null() && !self.pinned.is_null() => (
                 ErrorKind::InvalidValue,
@@ -79,12 +85,20 @@ impl<H> Place<H> {
                 format!("a side is both at {memory:p} and in a buffer"),
                 "set the address to NULL, or the buffer",
             ),
-            (true, false) if self.offset.checked_add(self.bytes).is_none() => (
-                ErrorKind::OutOfRange,
-                format!("{} bytes from offset {} on", self.bytes, self.offset),
-                "keep offset + bytes within the buffer",
-            ),
-            (true, false) => return Ok(()),
+            (true, false) => {
+                let (start, bytes) = extent(handle::notes(self.buffer)?);
+                let what = match self.offset.checked_add(self.bytes) {
+                    None => format!("{} bytes from offset {} on", self.bytes, self.offset),
+                    Some(end) if end > bytes => {
+                        format!("bytes {:?} of a buffer of {bytes} bytes", self.range())
+                    }
+                    Some(_) => {
+                        self.start = start + self.offset as u64;
+                        return Ok(());
+                    }
+                };
+                (ErrorKind::OutOfRange, what, "keep offset + bytes within the buffer")
+            }
         };
         Err(refused(kind, format!("{pair} {number}: {what}"), remedy))
     }
@@ -98,13 +112,14 @@ pub(in crate::capi) struct Places<H: Handle> {
     handles: Vec<*mut H>,
 }
 
-impl<T: Buffer, H: Handle<Object = T>> Places<H> {
+impl<H: Handle> Places<H> {
+    /// The places, which lie in their buffers.
     pub(in crate::capi) fn new(
         pair: &'static str,
         places: impl Iterator<Item = Place<H>>,
     ) -> Result<Self> {
-        let places: Vec<Place<H>> = places.collect();
-        for (number, place) in places.iter().enumerate() {
+        let mut places: Vec<Place<H>> = places.collect();
+        for (number, place) in places.iter_mut().enumerate() {
             place.check(pair, number)?;
         }
         let mut handles: Vec<*mut H> =
@@ -114,56 +129,19 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
         Ok(Places { pair, places, handles })
     }
 
-    /// Borrows all buffers, without a look at the places.
-    pub(super) fn share(&self) -> Result<Vec<Inside<H>>> {
+    /// Borrows all buffers.
+    pub(super) fn shared(&self) -> Result<Vec<Inside<H>>> {
         self.handles.iter().map(|&buffer| handle::get(buffer)).collect()
     }
 
-    /// Borrows all buffers exclusively, without a look at the places.
-    pub(super) fn take(&self) -> Result<Vec<Alone<H>>> {
+    /// Borrows all buffers exclusively.
+    pub(in crate::capi) fn exclusive(&self) -> Result<Vec<Alone<H>>> {
         self.handles.iter().map(|&buffer| handle::get_mut(buffer)).collect()
     }
 
-    /// Borrows all buffers, and checks that the places lie in them.
-    pub(super) fn shared(&self) -> Result<Vec<Inside<H>>> {
-        let guards = self.share()?;
-        self.check_ranges(|buffer| guards[buffer].bytes())?;
-        Ok(guards)
-    }
-
-    /// Borrows all buffers exclusively, and checks that the places lie in them and do not overlap.
-    pub(in crate::capi) fn exclusive(&self) -> Result<Vec<Alone<H>>> {
-        let guards = self.take()?;
-        self.check_ranges(|buffer| guards[buffer].bytes())?;
-        self.check_apart(&guards)?;
-        Ok(guards)
-    }
-
-    /// Checks that the places do not overlap. They lie in the buffers.
-    pub(super) fn check_apart(&self, guards: &[Alone<H>]) -> Result<()> {
-        let addresses = self.places.iter().map(|place| {
-            let start = match self.buffer(place) {
-                Some(buffer) => guards[buffer].start() + place.offset as u64,
-                None => place.memory().addr() as u64,
-            };
-            (start, place.bytes)
-        });
-        check_disjoint("", addresses)
-    }
-
-    fn check_ranges(&self, bytes: impl Fn(usize) -> usize) -> Result<()> {
-        for (number, place) in self.places.iter().enumerate() {
-            let Some(buffer) = self.buffer(place) else { continue };
-            let (range, bytes) = (place.range(), bytes(buffer));
-            if range.end > bytes {
-                return Err(refused(
-                    ErrorKind::OutOfRange,
-                    format!("{} {number}: bytes {range:?} of a buffer of {bytes} bytes", self.pair),
-                    "keep offset + bytes within the buffer",
-                ));
-            }
-        }
-        Ok(())
+    /// Refuses places that overlap.
+    pub(in crate::capi) fn check_apart(&self) -> Result<()> {
+        check_disjoint("", self.places.iter().map(|place| (place.start, place.bytes)))
     }
 
     /// The number of the buffer that holds a place, if one does.
@@ -182,10 +160,11 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
     }
 
     /// Cuts the places out of the buffers that hold them; `None` for the other places.
-    pub(super) fn cut<'g, V: View>(
+    pub(super) fn cut<'g, V>(
         &self,
         guards: &'g mut [Alone<H>],
-        whole: impl Fn(&'g mut T) -> V,
+        whole: impl Fn(&'g mut H::Object) -> V,
+        split: impl Fn(V, usize) -> Result<(V, V)>,
     ) -> Result<Vec<Option<V>>> {
         let mut parts: Vec<Option<V>> = self.places.iter().map(|_| None).collect();
         let places = self.places.iter().enumerate();
@@ -200,8 +179,8 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
                 let range = self.places[number].range();
                 let start = range.start.max(at);
                 let end = range.end.max(start);
-                let (_, from) = rest.split(start - at)?;
-                let (part, after) = from.split(end - start)?;
+                let (_, from) = split(rest, start - at)?;
+                let (part, after) = split(from, end - start)?;
                 parts[number] = Some(part);
                 (rest, at) = (after, end);
             }
@@ -231,7 +210,8 @@ impl Places<pinlane_device_buffer> {
         guards: &'g mut [Alone<pinlane_device_buffer>],
         lent: &'g mut [DeviceBuf<u8>],
     ) -> Result<impl Iterator<Item = DeviceSliceMut<'g, u8>>> {
-        let parts = self.cut(guards, |buffer| buffer.as_slice_mut())?;
+        let parts =
+            self.cut(guards, |buffer| buffer.as_slice_mut(), DeviceSliceMut::split_at_mut)?;
         let mut lent = lent.iter_mut();
         Ok(parts.into_iter().map(move |part| {
             let place = part.or_else(|| lent.next().map(DeviceBuf::as_slice_mut));
@@ -251,48 +231,5 @@ impl Places<pinlane_device_buffer> {
             Some(buffer) => guards[buffer].slice(place.range()),
             None => Ok(lent.next().expect("a place without a buffer is lent").as_slice()),
         })
-    }
-}
-
-/// A buffer of either kind, as the object of its handle.
-pub(in crate::capi) trait Buffer: Send + Sync + 'static {
-    fn start(&self) -> u64;
-    fn bytes(&self) -> usize;
-}
-
-impl Buffer for HostBuffer {
-    fn start(&self) -> u64 {
-        self.buffer.as_ptr().addr() as u64
-    }
-
-    fn bytes(&self) -> usize {
-        self.buffer.len()
-    }
-}
-
-impl Buffer for DeviceBuffer {
-    fn start(&self) -> u64 {
-        self.as_device_ptr()
-    }
-
-    fn bytes(&self) -> usize {
-        self.len()
-    }
-}
-
-/// An exclusive view that can be cut in two.
-pub(super) trait View: Sized {
-    fn split(self, middle: usize) -> Result<(Self, Self)>;
-}
-
-impl View for PinnedSliceMut<'_, u8> {
-    fn split(self, middle: usize) -> Result<(Self, Self)> {
-        self.split_at_mut(middle)
-    }
-}
-
-impl View for DeviceSliceMut<'_, u8> {
-    fn split(self, middle: usize) -> Result<(Self, Self)> {
-        self.split_at_mut(middle)
     }
 }

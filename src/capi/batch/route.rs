@@ -39,7 +39,7 @@ growing!(pinlane_batch_options_init: pinlane_batch_options, sizes [16], default 
 ///   says.
 pub(super) unsafe fn chosen_route(options: *const pinlane_batch_options) -> Result<Option<Route>> {
     // SAFETY: the same precondition.
-    let Some(options) = unsafe { growing::options(options) }? else { return Ok(None) };
+    let options = unsafe { growing::options(options) }?;
     check_flags(options.flags, 0)?;
     Ok(Some(match options.route {
         PINLANE_ROUTE_AUTOMATIC => return Ok(None),

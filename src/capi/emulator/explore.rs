@@ -4,12 +4,14 @@ use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
 use super::{emulated, pinlane_emulator, pinlane_emulator_options};
-use crate::capi::{check_flags, growing, handle, layout, pinlane_status, pointer, refused};
+#[cfg(feature = "emulated")]
+use crate::capi::growing::Growing;
+use crate::capi::{check_flags, growing, handle, invalid, layout, pinlane_status, pointer};
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::{
     Emulator, Execution, Exploration, Explored, FailedRun, asked_for, explore, explore_orders,
 };
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::sync::sanitizer::theirs;
 
 /// What `pinlane_explore` finds is not printed on stderr.
@@ -130,8 +132,7 @@ pub unsafe extern "C" fn pinlane_explore(
         handle::check_process()?;
         pointer::check_text(report, capacity, needed)?;
         let Some(program) = program else {
-            let remedy = "pass the function that is to be run";
-            return Err(refused(ErrorKind::InvalidValue, "program is NULL", remedy));
+            return Err(invalid("program is NULL", "pass the function that is to be run"));
         };
         // SAFETY: the caller's precondition on `options`.
         let options = unsafe { growing::options(options) }?;
@@ -160,18 +161,9 @@ type Ended = std::result::Result<Explored, Box<FailedRun>>;
 
 #[cfg(feature = "emulated")]
 fn summary(ended: Ended) -> pinlane_explored {
-    let none = pinlane_explored {
-        size: size_of::<pinlane_explored>(),
-        runs: 0,
-        seed: 0,
-        findings: 0,
-        decisions: 0,
-        failed: 0,
-        complete: 0,
-    };
     match ended {
         Ok(Explored { runs, complete }) => {
-            pinlane_explored { runs, complete: complete.into(), ..none }
+            pinlane_explored { runs, complete: complete.into(), ..Growing::DEFAULT }
         }
         Err(failed) => pinlane_explored {
             runs: failed.runs,
@@ -179,7 +171,7 @@ fn summary(ended: Ended) -> pinlane_explored {
             findings: failed.findings.len(),
             decisions: failed.replay.decisions(),
             failed: 1,
-            ..none
+            ..Growing::DEFAULT
         },
     }
 }
@@ -190,36 +182,29 @@ fn summary(ended: Ended) -> pinlane_explored {
 /// * `program` may be called with `user`.
 #[cfg(feature = "emulated")]
 unsafe fn explored_by(
-    options: Option<pinlane_exploration>,
+    given: pinlane_exploration,
     program: Program,
     user: *mut c_void,
 ) -> Result<Ended> {
-    let mut exploration = Exploration::new();
-    let mut orders = false;
-    if let Some(given) = options {
-        check_flags(given.flags, PINLANE_EXPLORE_QUIET | PINLANE_EXPLORE_ORDERS)?;
-        if !(1..=64).contains(&given.devices) {
-            let context = format!("machines with {} devices", given.devices);
-            return Err(refused(ErrorKind::InvalidValue, context, "ask for 1 to 64"));
-        }
-        // SAFETY: the precondition on `machine`.
-        let machine = unsafe { growing::options(given.machine) }?;
-        // SAFETY: the same.
-        let machine = machine.map(|machine| unsafe { machine.builder() }).transpose()?;
-        let machine = machine.unwrap_or_else(Emulator::builder).devices(given.devices as usize);
-        exploration = exploration
-            .machine(machine.execution(Execution::Eager))
-            .seed(given.seed)
-            .shrink_runs(given.shrink_runs)
-            .quiet(given.flags & PINLANE_EXPLORE_QUIET != 0);
-        if given.runs > 0 {
-            exploration = exploration.runs(given.runs);
-        }
-        if given.time_ms > 0 {
-            exploration = exploration.time(Duration::from_millis(given.time_ms));
-        }
-        orders = given.flags & PINLANE_EXPLORE_ORDERS != 0;
+    check_flags(given.flags, PINLANE_EXPLORE_QUIET | PINLANE_EXPLORE_ORDERS)?;
+    if !(1..=64).contains(&given.devices) {
+        let context = format!("machines with {} devices", given.devices);
+        return Err(invalid(context, "ask for 1 to 64"));
     }
+    // SAFETY: the precondition on `machine`.
+    let machine = unsafe { growing::options(given.machine)?.builder() }?;
+    let mut exploration = Exploration::new()
+        .machine(machine.devices(given.devices as usize).execution(Execution::Eager))
+        .seed(given.seed)
+        .shrink_runs(given.shrink_runs)
+        .quiet(given.flags & PINLANE_EXPLORE_QUIET != 0);
+    if given.runs > 0 {
+        exploration = exploration.runs(given.runs);
+    }
+    if given.time_ms > 0 {
+        exploration = exploration.time(Duration::from_millis(given.time_ms));
+    }
+    let orders = given.flags & PINLANE_EXPLORE_ORDERS != 0;
     asked_for()?;
     let run = |machine: &Emulator| -> std::result::Result<(), String> {
         let machine = handle::create(machine.clone());

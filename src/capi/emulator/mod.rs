@@ -13,8 +13,8 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use super::{
-    Out, boundary, check_flags, freeing, growing, handle, handle_type, layout, pinlane_device,
-    pinlane_status, pointer, refused, unknown,
+    Out, boundary, check_flags, freeing, growing, handle, handle_type, invalid, layout,
+    pinlane_device, pinlane_status, pointer, refused, unknown,
 };
 use crate::device::Device;
 #[cfg(feature = "emulated")]
@@ -23,9 +23,7 @@ use crate::error::{CudaCode, Error, ErrorKind, Result};
 
 /// An emulated machine, with all of its devices: for tests that make it fail, and that look for
 /// misuse and leaks. Any thread may use it.
-pub struct pinlane_emulator {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_emulator {}
 
 /// There is none in this build.
 #[cfg(not(feature = "emulated"))]
@@ -217,15 +215,13 @@ pub unsafe extern "C" fn pinlane_emulator_create(
         unsafe { Out::new("devices", devices) }.check()?;
         if !(1..=64).contains(&count) {
             let context = format!("a machine with {count} devices");
-            return Err(refused(ErrorKind::InvalidValue, context, "ask for 1 to 64"));
+            return Err(invalid(context, "ask for 1 to 64"));
         }
         // SAFETY: the caller's precondition on `options`.
         let options = unsafe { growing::options(options) }?;
         let made: Result<Vec<Device>> = emulated! {
             // SAFETY: the caller's precondition on `options`, whose strings are there.
-            let builder = options.map(|given| unsafe { given.builder() }).transpose()?;
-            let builder = builder.unwrap_or_else(Emulator::builder);
-            let emulator = builder.devices(count as usize).build();
+            let emulator = unsafe { options.builder() }?.devices(count as usize).build();
             (0..count).map(|ordinal| Device::of_emulator(&emulator, ordinal)).collect()
         };
         for (index, device) in made?.into_iter().enumerate() {

@@ -7,14 +7,14 @@ use std::ffi::c_char;
 use super::Emulator;
 use super::{emulated, pinlane_emulator};
 use crate::capi::{
-    Out, boundary, handle, pinlane_status, pinlane_stream, pointer, refused, unknown,
+    Out, boundary, handle, invalid, pinlane_status, pinlane_stream, pointer, unknown,
 };
 #[cfg(feature = "emulated")]
 use crate::device::check_ordinal;
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::{Fault, Repeat};
 use crate::driver::{Call, DriverResult, RawStream};
-use crate::error::{CudaCode, ErrorKind, Result};
+use crate::error::{CudaCode, Result};
 use crate::stream::Stream;
 
 /// One call fails.
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn pinlane_emulator_inject(
             if cuda_error <= 0 {
                 let context = format!("cuda_error is {cuda_error}, which is no error");
                 let remedy = "name a cudaError_t, such as 2 (cudaErrorMemoryAllocation)";
-                return Err(refused(ErrorKind::InvalidValue, context, remedy));
+                return Err(invalid(context, remedy));
             }
             emulator.inject(Fault { call, nth, code: CudaCode(cuda_error), repeat, late });
             Ok(())
@@ -133,7 +133,7 @@ unsafe fn call_named(name: *const c_char) -> Result<Call> {
     let name = unsafe { pointer::string("call", name) }?;
     Call::named(&name).ok_or_else(|| {
         let remedy = "pinlane_emulator_inject lists the names";
-        refused(ErrorKind::InvalidValue, format!("no call is named {name:?}"), remedy)
+        invalid(format!("no call is named {name:?}"), remedy)
     })
 }
 
@@ -157,7 +157,7 @@ pub extern "C" fn pinlane_emulator_lose_device(
             if !code.is_sticky() && code != CudaCode::CUDART_UNLOADING {
                 let context = format!("{code} loses no device");
                 let remedy = "name a sticky error, such as 700, or 4 for all devices";
-                return Err(refused(ErrorKind::InvalidValue, context, remedy));
+                return Err(invalid(context, remedy));
             }
             check_ordinal(&emulator, "", ordinal)?;
             emulator.lose_device(ordinal, code).map_err(|code| {

@@ -4,7 +4,8 @@ use std::ffi::c_char;
 
 use crate::capi::device_buffer::DeviceBuffer;
 use crate::capi::{
-    Out, boundary, handle, pinlane_device_buffer, pinlane_status, pinlane_ticket, pointer, refused,
+    Out, boundary, handle, invalid, pinlane_device_buffer, pinlane_status, pinlane_ticket, pointer,
+    refused,
 };
 use crate::error::{ErrorKind, Result};
 use crate::prefetch::DeviceBatch;
@@ -16,8 +17,7 @@ fn with_batch<R>(
 ) -> Result<R> {
     match &*handle::get(batch)? {
         DeviceBuffer::Batch(batch) => ask(batch),
-        DeviceBuffer::Own(_) => Err(refused(
-            ErrorKind::InvalidValue,
+        DeviceBuffer::Own(_) => Err(invalid(
             "the device buffer is no batch",
             "pass a buffer that pinlane_prefetch_next gave",
         )),

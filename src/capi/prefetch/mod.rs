@@ -29,9 +29,9 @@ pub use self::options::{pinlane_prefetch_options, pinlane_prefetch_progress};
 pub use self::producer::pinlane_producer;
 use self::producer::{Calls, Source};
 use super::device_buffer::DeviceBuffer;
-use super::growing::Growing;
 use super::request::User;
 use super::status::told;
+use super::table::{Counted, Inside};
 use super::{
     Out, Wanted, freeing, growing, handle, handle_type, pinlane_device_buffer, pinlane_pool,
     pinlane_request, pinlane_status, pinlane_stream, pointer, refused,
@@ -44,9 +44,7 @@ use crate::sync::sanitizer::{self, theirs};
 
 /// A pipeline: threads of pinlane pull batches from a producer and copy them to a device, ahead of
 /// their use. Any thread may use it; one at a time asks for batches.
-pub struct pinlane_prefetch {
-    _opaque: [u8; 0],
-}
+pub enum pinlane_prefetch {}
 
 handle_type!(pinlane_prefetch: Pipeline, "prefetch", table 10, shared: false);
 
@@ -178,7 +176,7 @@ pub unsafe extern "C" fn pinlane_prefetch_create(
         // SAFETY: the caller's precondition on `producer`.
         let producer = unsafe { growing::sized("producer", producer) }?;
         // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { growing::options(options) }?.unwrap_or(Growing::DEFAULT);
+        let options = unsafe { growing::options(options) }?;
         // SAFETY: the caller's precondition on the functions.
         unsafe { Pipeline::start(pool, stream, producer, options) }
     })
@@ -286,7 +284,7 @@ pub unsafe extern "C" fn pinlane_prefetch_next_async(
     const FUNCTION: &str = "pinlane_prefetch_next_async";
     // SAFETY: the caller's precondition on `request`.
     unsafe { Out::new("request", request) }.start(FUNCTION, || {
-        let prefetch = handle::get_counted(prefetch)?;
+        let prefetch: Counted<Inside<_>> = handle::get_counted(prefetch)?;
         let prefetched = prefetched.ok_or_else(|| pointer::null("prefetched", Wanted::Function))?;
         if in_host_function() {
             let remedy = "ask for a batch outside of host functions";

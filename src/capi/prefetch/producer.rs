@@ -22,8 +22,8 @@ use std::sync::Arc;
 use super::failure::Failure;
 use crate::capi::memory;
 use crate::capi::status::{PINLANE_STATUS_END, PINLANE_STATUS_OK, call_and_listen};
-use crate::capi::{Wanted, growing, layout, pointer, refused};
-use crate::error::{Error, ErrorKind, Result};
+use crate::capi::{Wanted, growing, invalid, layout, pointer};
+use crate::error::{Error, Result};
 use crate::prefetch::{FillBlock, HostBatch, IntoHostBatch, Slices};
 use crate::sync::sanitizer::{self, Tag};
 use crate::sync::{Condvar, Mutex};
@@ -250,15 +250,13 @@ impl IntoHostBatch for Pulled {
 impl pinlane_host_slice {
     fn check(&self, number: usize, can_fill: bool) -> Result<()> {
         if self.reserved != 0 {
-            return Err(refused(
-                ErrorKind::InvalidValue,
+            return Err(invalid(
                 format!("slice {number}: reserved is not 0"),
                 "set all members that you do not use to 0",
             ));
         }
         if self.is_room() && !can_fill {
-            return Err(refused(
-                ErrorKind::InvalidValue,
+            return Err(invalid(
                 format!("slice {number} has no data, and the producer has no fill"),
                 "set data, or the producer's fill",
             ));

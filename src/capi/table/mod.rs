@@ -146,37 +146,13 @@ impl<K: Kind> Table<K> {
         self.slot(entry.index)?.notes(entry.generation).ok_or(Miss::Invalid)
     }
 
-    /// The object of an entry, shared with other calls.
+    /// The object of an entry, for a call that uses it so.
     #[inline(always)]
-    pub(super) fn enter(&'static self, entry: Entry) -> Result<Inside<K>, Miss> {
-        Ok(Inside(self.come(entry)?))
-    }
-
-    /// The object of an entry, for this call alone.
-    #[inline(always)]
-    pub(super) fn enter_alone(&'static self, entry: Entry) -> Result<Alone<K>, Miss> {
-        assert!(!K::SHARED, "calls on it are never exclusive");
-        Ok(Alone(self.come(entry)?))
-    }
-
-    /// As [`enter`](Self::enter), for a call that may end on another thread.
-    pub(super) fn enter_counted(&'static self, entry: Entry) -> Result<Counted<Inside<K>>, Miss> {
-        Ok(Counted(Inside(self.come_counted(entry)?)))
-    }
-
-    /// As [`enter_alone`](Self::enter_alone), for a call that may end on another thread.
-    pub(super) fn enter_alone_counted(
-        &'static self,
-        entry: Entry,
-    ) -> Result<Counted<Alone<K>>, Miss> {
-        Ok(Counted(Alone(self.come_counted(entry)?)))
-    }
-
-    #[inline(always)]
-    fn come<A: How>(&'static self, entry: Entry) -> Result<Call<K, A>, Miss> {
+    pub(super) fn enter<A: How>(&'static self, entry: Entry) -> Result<Call<K, A>, Miss> {
         let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
         let here = record();
         let inside = if K::SHARED {
+            assert!(A::SHARES, "calls on it are never exclusive");
             inside::enter(slot, entry.generation, name, here)
         } else {
             home::enter(slot, entry.generation, name, A::ACCESS, here, records)
@@ -190,11 +166,15 @@ impl<K: Kind> Table<K> {
         }
     }
 
-    fn come_counted<A: How>(&'static self, entry: Entry) -> Result<Call<K, A>, Miss> {
-        assert!(!K::SHARED, "calls on it are in their threads' records");
+    /// As [`enter`](Self::enter), for a call that may end on another thread.
+    pub(super) fn enter_counted<A: How>(
+        &'static self,
+        entry: Entry,
+    ) -> Result<Counted<Call<K, A>>, Miss> {
+        const { assert!(!K::SHARED, "calls on it are in their threads' records") };
         let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
         home::enter_counted(slot, entry.generation, name, A::ACCESS, record(), records)?;
-        Ok(Call { slot, entry, place: None, here: PhantomData })
+        Ok(Counted(Call { slot, entry, place: None, here: PhantomData }))
     }
 
     /// How many entries there are.
@@ -278,7 +258,7 @@ fn place(index: u32) -> (usize, usize) {
 }
 
 /// A call is inside an object, until this drops.
-struct Call<K: Kind, A: How> {
+pub(super) struct Call<K: Kind, A: How> {
     slot: &'static Slot<K::Object>,
     entry: Entry,
     /// Where the thread's record says so; without one, the slot counts the call.
@@ -287,20 +267,28 @@ struct Call<K: Kind, A: How> {
     here: PhantomData<(*const (), A)>,
 }
 
+/// A call shares an object.
+pub(super) type Inside<K> = Call<K, Sharing>;
+/// A call has an object alone.
+pub(super) type Alone<K> = Call<K, Exclusive>;
+
 /// How a call uses its object.
-trait How {
+pub(super) trait How {
     const ACCESS: Access;
+    const SHARES: bool;
 }
 
-enum Sharing {}
-enum Exclusive {}
+pub(super) enum Sharing {}
+pub(super) enum Exclusive {}
 
 impl How for Sharing {
     const ACCESS: Access = SHARED;
+    const SHARES: bool = true;
 }
 
 impl How for Exclusive {
     const ACCESS: Access = ALONE;
+    const SHARES: bool = false;
 }
 
 impl<K: Kind, A: How> Drop for Call<K, A> {
@@ -315,37 +303,22 @@ impl<K: Kind, A: How> Drop for Call<K, A> {
     }
 }
 
-/// A call shares an object.
-pub(super) struct Inside<K: Kind>(Call<K, Sharing>);
-
-/// A call has an object alone.
-pub(super) struct Alone<K: Kind>(Call<K, Exclusive>);
-
-impl<K: Kind> Deref for Inside<K> {
+impl<K: Kind, A: How> Deref for Call<K, A> {
     type Target = K::Object;
 
     #[inline(always)]
     fn deref(&self) -> &K::Object {
-        // SAFETY: this call shares the object, which stays until the call leaves.
-        self.0.slot.with(|object| unsafe { &*object })
-    }
-}
-
-impl<K: Kind> Deref for Alone<K> {
-    type Target = K::Object;
-
-    #[inline(always)]
-    fn deref(&self) -> &K::Object {
-        // SAFETY: this call has the object alone, until it leaves.
-        self.0.slot.with(|object| unsafe { &*object })
+        // SAFETY: this call shares the object, which stays until the call leaves; or it has it
+        // alone.
+        self.slot.with(|object| unsafe { &*object })
     }
 }
 
 impl<K: Kind> DerefMut for Alone<K> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut K::Object {
-        // SAFETY: as above.
-        self.0.slot.with_mut(|object| unsafe { &mut *object })
+        // SAFETY: this call has the object alone, until it leaves.
+        self.slot.with_mut(|object| unsafe { &mut *object })
     }
 }
 
@@ -357,7 +330,7 @@ impl<K: Kind> Alone<K> {
 
     /// Ends the entry and gives the object.
     pub(super) fn take(self) -> K::Object {
-        let call = ManuallyDrop::new(self.0);
+        let call = ManuallyDrop::new(self);
         // SAFETY: this call has the object alone, and leaves here.
         unsafe { call.slot.take_alone() };
         if let Some(place) = &call.place {
@@ -377,13 +350,9 @@ pub(super) struct Counted<Guard>(Guard);
 
 // SAFETY: the object is `Send` and `Sync`. The slot counts the call, so any thread may end it: the
 // call is in no thread's record.
-unsafe impl<K: Kind> Send for Counted<Inside<K>> {}
-// SAFETY: as above.
-unsafe impl<K: Kind> Sync for Counted<Inside<K>> {}
-// SAFETY: as above.
-unsafe impl<K: Kind> Send for Counted<Alone<K>> {}
-// SAFETY: as above; a shared `Alone` gives no more than a shared object.
-unsafe impl<K: Kind> Sync for Counted<Alone<K>> {}
+unsafe impl<K: Kind, A: How> Send for Counted<Call<K, A>> {}
+// SAFETY: as above; shared, it gives no more than a shared object.
+unsafe impl<K: Kind, A: How> Sync for Counted<Call<K, A>> {}
 
 impl<Guard: Deref> Deref for Counted<Guard> {
     type Target = Guard::Target;

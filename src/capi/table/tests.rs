@@ -26,6 +26,14 @@ impl<K: Kind<Object = Arc<u32>>> Table<K> {
         self.insert(ManuallyDrop::new(object), [note, 0])
     }
 
+    fn share(&'static self, entry: Entry) -> Result<Inside<K>, Miss> {
+        self.enter(entry)
+    }
+
+    fn have(&'static self, entry: Entry) -> Result<Alone<K>, Miss> {
+        self.enter(entry)
+    }
+
     fn remove(&'static self, entry: Entry) -> Result<(), Miss> {
         self.remove_if(entry, |_| true).map(|removed| assert!(removed))
     }
@@ -35,16 +43,16 @@ impl<K: Kind<Object = Arc<u32>>> Table<K> {
 fn a_freed_entry_stays_invalid_when_its_slot_is_used_again() {
     let table = kind!(16, false);
     let first = table.add(Arc::new(1), 11);
-    assert_eq!((**table.enter(first).expect("live"), table.notes(first)), (1, Ok([11, 0])));
+    assert_eq!((**table.share(first).expect("live"), table.notes(first)), (1, Ok([11, 0])));
     table.remove(first).expect("live");
     let second = table.add(Arc::new(2), 22);
     assert_eq!((first.index, first.generation + 1), (second.index, second.generation));
-    assert_eq!(table.enter(first).err(), Some(Miss::Invalid));
-    assert_eq!(table.enter_alone(first).err(), Some(Miss::Invalid));
+    assert_eq!(table.share(first).err(), Some(Miss::Invalid));
+    assert_eq!(table.have(first).err(), Some(Miss::Invalid));
     assert_eq!(table.remove(first), Err(Miss::Invalid));
     assert_eq!((table.notes(first), table.notes(second)), (Err(Miss::Invalid), Ok([22, 0])));
     let never = Entry { index: u32::MAX, generation: 0 };
-    assert_eq!(table.enter(never).err(), Some(Miss::Invalid));
+    assert_eq!(table.share(never).err(), Some(Miss::Invalid));
 }
 
 #[test]
@@ -57,20 +65,20 @@ fn a_slot_whose_generations_are_used_up_is_retired() {
     assert_eq!((last.index, last.generation), (entry.index, GENERATIONS - 1));
     table.remove(last).expect("live");
     assert_ne!(table.add(Arc::new(2), 0).index, entry.index);
-    assert_eq!(table.enter(last).err(), Some(Miss::Invalid));
+    assert_eq!(table.share(last).err(), Some(Miss::Invalid));
 }
 
 fn dropped_by_the_last_call<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>) {
     let object = Arc::new(7);
     let entry = table.add(object.clone(), 0);
-    let inside = table.enter(entry).expect("live");
+    let inside = table.share(entry).expect("live");
     // More at once than a thread has places for.
-    let others: Vec<_> = (0..9).map(|_| table.enter(entry).expect("live")).collect();
+    let others: Vec<_> = (0..9).map(|_| table.share(entry).expect("live")).collect();
     std::thread::scope(|scope| {
         let freed = scope.spawn(|| (table.remove(entry), table.remove(entry)));
         assert_eq!(freed.join().expect("no panic"), (Ok(()), Err(Miss::Invalid)));
     });
-    assert_eq!(table.enter(entry).err(), Some(Miss::Invalid));
+    assert_eq!(table.share(entry).err(), Some(Miss::Invalid));
     drop(others);
     assert_eq!((**inside, Arc::strong_count(&object)), (7, 2));
     drop(inside);
@@ -91,11 +99,11 @@ fn kept_from_stale_handles<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>)
     let object = Arc::new(2);
     let entry = table.add(object.clone(), 0);
     assert_eq!(stale.index, entry.index);
-    let inside = table.enter(entry).expect("live");
+    let inside = table.share(entry).expect("live");
     table.remove(entry).expect("live");
-    assert_eq!(table.enter(stale).err(), Some(Miss::Invalid));
+    assert_eq!(table.share(stale).err(), Some(Miss::Invalid));
     assert_eq!(table.remove(stale), Err(Miss::Invalid));
-    let elsewhere = std::thread::spawn(move || table.enter(stale).err());
+    let elsewhere = std::thread::spawn(move || table.share(stale).err());
     assert_eq!(elsewhere.join().expect("no panic"), Some(Miss::Invalid));
     assert_eq!((Arc::strong_count(&object), table.live()), (2, 0));
     drop(inside);
@@ -113,13 +121,13 @@ fn exclusive_use_keeps_others_out_and_outlives_a_free() {
     let table = kind!(20, false);
     let object = Arc::new(7);
     let entry = table.add(object.clone(), 0);
-    let mut alone = table.enter_alone(entry).expect("nobody else");
-    assert_eq!(table.enter(entry).err(), Some(Miss::Busy));
+    let mut alone = table.have(entry).expect("nobody else");
+    assert_eq!(table.share(entry).err(), Some(Miss::Busy));
     assert_eq!(table.remove(entry), Ok(()));
     *alone = Arc::new(8);
     assert_eq!((Arc::strong_count(&object), **alone), (1, 8));
     alone.remove();
-    assert_eq!(table.enter_alone(entry).err(), Some(Miss::Invalid));
+    assert_eq!(table.have(entry).err(), Some(Miss::Invalid));
 }
 
 /// Calls of the thread that made a handle, before and after another thread has come; and the end of
@@ -136,27 +144,27 @@ fn c_rule_13_a_thread_is_at_home_until_another_comes_and_again_later() {
         table.remove(entry).expect("live");
     }
     let first = table.add(Arc::new(1), 0);
-    let inside = table.enter(first).expect("live");
-    assert!(inside.0.place.is_some(), "at home, nothing is counted");
+    let inside = table.share(first).expect("live");
+    assert!(inside.place.is_some(), "at home, nothing is counted");
     on_another_thread(&|| {
-        assert_eq!(table.enter_alone(first).err(), Some(Miss::Busy));
-        assert!(table.enter(first).expect("both share it").0.place.is_none());
+        assert_eq!(table.have(first).err(), Some(Miss::Busy));
+        assert!(table.share(first).expect("both share it").place.is_none());
     });
-    assert!(here().record.is_away() && table.enter(first).expect("live").0.place.is_none());
-    assert_eq!(table.enter_alone(first).err(), Some(Miss::Busy));
+    assert!(here().record.is_away() && table.share(first).expect("live").place.is_none());
+    assert_eq!(table.have(first).err(), Some(Miss::Busy));
     drop(inside);
-    drop(table.enter_alone(first).expect("all have left"));
+    drop(table.have(first).expect("all have left"));
 
     let away = table.add(Arc::new(2), 0);
-    assert!(table.enter(away).expect("live").0.place.is_none());
+    assert!(table.share(away).expect("live").place.is_none());
     while here().record.is_away() {
         let entry = table.add(Arc::new(0), 0);
         table.remove(entry).expect("live");
     }
     let second = table.add(Arc::new(3), 0);
-    assert!(table.enter_alone(second).expect("live").0.place.is_some());
-    assert!(table.enter(first).expect("of the first home").0.place.is_none());
-    on_another_thread(&|| drop(table.enter(first).expect("live")));
+    assert!(table.have(second).expect("live").place.is_some());
+    assert!(table.share(first).expect("of the first home").place.is_none());
+    on_another_thread(&|| drop(table.share(first).expect("live")));
     assert!(!here().record.is_away(), "nobody came to the second home");
     for entry in [first, away, second] {
         on_another_thread(&|| assert_eq!(table.remove(entry), Ok(())));
@@ -181,17 +189,17 @@ fn a_thread_that_is_ending_makes_calls_without_its_record() {
         // Registers its destructor before the record's, so it runs after that.
         LAST.with(|last| last.0.set(None));
         let entry = table.add(Arc::new(1), 0);
-        drop(table.enter(entry).expect("live"));
+        drop(table.share(entry).expect("live"));
         let calls = move || {
             assert!(record().is_none(), "the record was given back before");
-            let mut alone = table.enter_alone(entry).expect("nobody else");
+            let mut alone = table.have(entry).expect("nobody else");
             *alone = Arc::new(2);
-            assert_eq!(table.enter(entry).err(), Some(Miss::Busy));
+            assert_eq!(table.share(entry).err(), Some(Miss::Busy));
             drop(alone);
             let another = table.add(Arc::new(3), 0);
-            assert_eq!(**table.enter(another).expect("live"), 3);
+            assert_eq!(**table.share(another).expect("live"), 3);
             assert_eq!((table.remove(another), table.remove(entry)), (Ok(()), Ok(())));
-            assert_eq!(table.enter(entry).err(), Some(Miss::Invalid));
+            assert_eq!(table.share(entry).err(), Some(Miss::Invalid));
             end.fetch_add(1, Ordering::Relaxed);
         };
         LAST.with(|last| last.0.set(Some(Box::new(calls))));
@@ -211,7 +219,7 @@ fn threads_that_end_leave_their_slots_to_others() {
                 let entries: Vec<_> = (0..100).map(|n| table.add(Arc::new(n), 0)).collect();
                 for entry in entries {
                     highest.fetch_max(entry.index, Ordering::Relaxed);
-                    drop(table.enter(entry).expect("live"));
+                    drop(table.share(entry).expect("live"));
                     table.remove(entry).expect("live");
                 }
             };
@@ -254,13 +262,13 @@ fn raced<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>) {
                 }
                 1 => drop(table.remove(entry).map(|()| freed.fetch_add(1, Ordering::Relaxed))),
                 2 if !K::SHARED => {
-                    if let Ok(alone) = table.enter_alone(entry) {
+                    if let Ok(alone) = table.have(entry) {
                         assert_eq!(Arc::strong_count(&alone), 1);
                     }
                 }
                 3 => drop(table.notes(entry)),
                 _ => {
-                    if let Ok(inside) = table.enter(entry) {
+                    if let Ok(inside) = table.share(entry) {
                         let number = **inside as usize;
                         // An error says that it was freed meanwhile.
                         assert!(table.notes(entry).map_or(true, |notes| notes == [number, 0]));

@@ -8,9 +8,9 @@ use crate::batch::Indices;
 use crate::capi::memory::range;
 use crate::capi::table::Inside;
 use crate::capi::{
-    check_flags, growing, handle, layout, pinlane_device_buffer, pointer, refused, unknown,
+    check_flags, growing, handle, invalid, layout, pinlane_device_buffer, pointer, unknown,
 };
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::memory::{DeviceBuf, DeviceSlice};
 
 /// The numbers are `uint32_t`.
@@ -79,8 +79,7 @@ impl Numbers {
         check_flags(given.flags, PINLANE_INDICES_DISTINCT)?;
         let buffer = match (given.numbers.is_null(), given.device_buffer.is_null()) {
             (false, false) => {
-                return Err(refused(
-                    ErrorKind::InvalidValue,
+                return Err(invalid(
                     format!("{name}: the numbers are both at {:p} and in a buffer", given.numbers),
                     "set the numbers to NULL, or the buffer",
                 ));

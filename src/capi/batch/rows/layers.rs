@@ -2,10 +2,10 @@
 
 use std::ffi::c_void;
 
-use crate::capi::batch::lend::Sides;
+use crate::capi::batch::lend::{Named, TwoSides};
 use crate::capi::batch::places::Place;
 use crate::capi::{layout, pinlane_buffer, pinlane_device_buffer};
-use crate::error::Result;
+use crate::copy::entry::Direction;
 
 /// Two tables: one in host memory and one in device memory. A table is a range of memory that is
 /// cut into rows, or blocks, of equal length. Set all members that you do not use to 0.
@@ -41,38 +41,18 @@ pub struct pinlane_layer {
 layout!(pinlane_layer: 72; src_bytes 16, dst_bytes 24, buffer 32, buffer_offset 40,
     device_buffer 48, device_offset 56, pinned 64);
 
-impl pinlane_layer {
-    fn host(&self, address: *const c_void, bytes: usize) -> Place<pinlane_buffer> {
-        Place::new(address, self.buffer, self.buffer_offset, bytes).or_pinned(self.pinned)
+impl Named for pinlane_layer {
+    const WHAT: &'static str = "layer";
+
+    fn sides(&self, direction: Direction) -> TwoSides {
+        let (src, dst) = ((self.src, self.src_bytes), (self.dst.cast_const(), self.dst_bytes));
+        let ((host, host_bytes), (device, device_bytes)) = match direction {
+            Direction::Up => (src, dst),
+            Direction::Down => (dst, src),
+        };
+        (
+            Place::new(host, self.buffer, self.buffer_offset, host_bytes).or_pinned(self.pinned),
+            Place::new(device, self.device_buffer, self.device_offset, device_bytes),
+        )
     }
-
-    fn device(&self, address: *const c_void, bytes: usize) -> Place<pinlane_device_buffer> {
-        Place::new(address, self.device_buffer, self.device_offset, bytes)
-    }
-}
-
-/// The tables of an upload.
-pub(super) fn sources_on_host(layers: &[pinlane_layer]) -> Result<Sides> {
-    sides(
-        layers,
-        |layer| layer.host(layer.src, layer.src_bytes),
-        |layer| layer.device(layer.dst, layer.dst_bytes),
-    )
-}
-
-/// The tables of a download.
-pub(super) fn destinations_on_host(layers: &[pinlane_layer]) -> Result<Sides> {
-    sides(
-        layers,
-        |layer| layer.host(layer.dst, layer.dst_bytes),
-        |layer| layer.device(layer.src, layer.src_bytes),
-    )
-}
-
-fn sides(
-    layers: &[pinlane_layer],
-    host: impl Fn(&pinlane_layer) -> Place<pinlane_buffer>,
-    device: impl Fn(&pinlane_layer) -> Place<pinlane_device_buffer>,
-) -> Result<Sides> {
-    Sides::new("layer", layers.iter().map(host), layers.iter().map(device))
 }

@@ -12,12 +12,11 @@ mod indices;
 mod layers;
 
 use self::indices::{Numbers, pinlane_indices};
-use self::layers::{destinations_on_host, pinlane_layer, sources_on_host};
+use self::layers::pinlane_layer;
 use super::lend::Sides;
-use crate::capi::{
-    Out, Wanted, handle, pinlane_status, pinlane_stream, pinlane_ticket, pointer, refused,
-};
-use crate::error::{ErrorKind, Result};
+use crate::capi::{Out, Wanted, invalid, pinlane_status, pinlane_stream, pinlane_ticket, pointer};
+use crate::copy::entry::Direction;
+use crate::error::Result;
 
 /// Gathers rows of a table in host memory: row `i` of the layer's destination, on the device, gets
 /// the row of its source whose number is `indices[i]`. A row has as many bytes as the destination
@@ -56,15 +55,14 @@ pub unsafe extern "C" fn pinlane_upload_rows(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_rows", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_upload_rows", stream, |stream| {
         // SAFETY: the caller's preconditions on `layer` and `indices`.
         let (layer, indices) = unsafe { one_layer(layer, indices) }?;
-        let sides = sources_on_host(layer)?;
+        let sides = Sides::new(layer, Direction::Up)?;
         check_apart(&sides, [&indices])?;
         // SAFETY: the caller's preconditions on the memory that the arguments name.
         unsafe {
-            sides.up(&stream, |tables| {
+            sides.up(stream, |tables| {
                 let (table, rows) = tables.next().expect("one layer")?;
                 stream.upload_rows(table, indices.indices()?, rows)
             })
@@ -102,14 +100,13 @@ pub unsafe extern "C" fn pinlane_download_rows(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download_rows", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_download_rows", stream, |stream| {
         // SAFETY: the caller's preconditions on `layer` and `indices`.
         let (layer, indices) = unsafe { one_layer(layer, indices) }?;
-        let sides = destinations_on_host(layer)?;
+        let sides = Sides::new(layer, Direction::Down)?;
         // SAFETY: the caller's preconditions on the memory that the arguments name.
         unsafe {
-            sides.down(&stream, |tables| {
+            sides.down(stream, |tables| {
                 let (rows, table) = tables.next().expect("one layer")?;
                 stream.download_rows(rows, indices.indices()?, table)
             })
@@ -152,15 +149,14 @@ pub unsafe extern "C" fn pinlane_upload_blocks(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_blocks", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_upload_blocks", stream, |stream| {
         // SAFETY: the caller's preconditions on `layers`, `from` and `to`.
         let (layers, from, to) = unsafe { many_layers(layers, count, from, to) }?;
-        let sides = sources_on_host(layers)?;
+        let sides = Sides::new(layers, Direction::Up)?;
         check_apart(&sides, [&from, &to])?;
         // SAFETY: the caller's preconditions on the memory that the arguments name.
         unsafe {
-            sides.up(&stream, |tables| {
+            sides.up(stream, |tables| {
                 let tables: Vec<_> = tables.collect::<Result<_>>()?;
                 stream.upload_blocks(tables, block_bytes, from.indices()?, to.indices()?)
             })
@@ -195,14 +191,13 @@ pub unsafe extern "C" fn pinlane_download_blocks(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download_blocks", || {
-        let stream = handle::get(stream)?;
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_download_blocks", stream, |stream| {
         // SAFETY: the caller's preconditions on `layers`, `from` and `to`.
         let (layers, from, to) = unsafe { many_layers(layers, count, from, to) }?;
-        let sides = destinations_on_host(layers)?;
+        let sides = Sides::new(layers, Direction::Down)?;
         // SAFETY: the caller's preconditions on the memory that the arguments name.
         unsafe {
-            sides.down(&stream, |tables| {
+            sides.down(stream, |tables| {
                 let tables: Vec<_> = tables.collect::<Result<_>>()?;
                 stream.download_blocks(tables, block_bytes, from.indices()?, to.indices()?)
             })
@@ -253,8 +248,7 @@ fn check_apart<const N: usize>(sides: &Sides, numbers: [&Numbers; N]) -> Result<
     if numbers.iter().all(|numbers| !sides.devices.name(numbers.buffer())) {
         return Ok(());
     }
-    Err(refused(
-        ErrorKind::InvalidValue,
+    Err(invalid(
         "the numbers are in a buffer that the copy writes",
         "put the numbers into another buffer",
     ))
