@@ -486,18 +486,6 @@ typedef struct pinlane_ticket pinlane_ticket;
 typedef int32_t pinlane_status;
 
 /**
- * Gets the buffer of `pinlane_buffer_alloc_async`, with `user` as it was given. The buffer is the
- * function's, which frees it with `pinlane_buffer_free`. If `status` is not `OK` the buffer is
- * NULL, and `pinlane_last_error()` gives the message.
- *
- * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
- * It must not unwind (by a C++ exception or otherwise).
- */
-typedef void (*pinlane_allocated)(void *user,
-                                  pinlane_status status,
-                                  struct pinlane_buffer *buffer);
-
-/**
  * One copy of a batch, between host and device. Set all members that you do not use to 0.
  *
  * The host's side is pageable memory, named by its address, a part of a page-locked `buffer`, or
@@ -733,6 +721,18 @@ typedef struct pinlane_indices {
    */
   size_t device_offset;
 } pinlane_indices;
+
+/**
+ * Gets the buffer of `pinlane_buffer_alloc_async`, with `user` as it was given. The buffer is the
+ * function's, which frees it with `pinlane_buffer_free`. If `status` is not `OK` the buffer is
+ * NULL, and `pinlane_last_error()` gives the message.
+ *
+ * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
+ * It must not unwind (by a C++ exception or otherwise).
+ */
+typedef void (*pinlane_allocated)(void *user,
+                                  pinlane_status status,
+                                  struct pinlane_buffer *buffer);
 
 /**
  * Called with `user` as it was given, what has happened (one of `PINLANE_LOG_*`; later
@@ -1036,12 +1036,6 @@ typedef struct pinlane_use {
    */
   uint64_t reserved;
 } pinlane_use;
-
-/**
- * A function that a stream calls, with `user` as it was given. It must not unwind (by a C++
- * exception or otherwise).
- */
-typedef void (*pinlane_host_function)(void *user);
 
 /**
  * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`. A member that is 0 stands for
@@ -1495,6 +1489,12 @@ typedef struct pinlane_stream_options {
 } pinlane_stream_options;
 
 /**
+ * A function that a stream calls, with `user` as it was given. It must not unwind (by a C++
+ * exception or otherwise).
+ */
+typedef void (*pinlane_host_function)(void *user);
+
+/**
  * Told that an operation is complete, with `user` as it was given. `status` is `OK`, or the error
  * of the operation or the device, whose message `pinlane_last_error()` gives, or `CANCELLED`.
  *
@@ -1622,33 +1622,6 @@ typedef void (*pinlane_completed)(void *user, pinlane_status status);
  * The call was withdrawn before it had an outcome.
  */
 #define PINLANE_STATUS_CANCELLED 23
-
-/**
- * Allocates as `pinlane_buffer_alloc_timeout` without a limit, and gives the buffer to
- * `allocated`, with `user`. Does not block. Requests are served in the order of the calls.
- * `request`, with which the call can be withdrawn, may be NULL.
- *
- * If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
- * it fails, `allocated` is never called.
- *
- * Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget, or
- * than what is left of it beside quarantined memory, `OUT_OF_HOST_MEMORY`, `CANCELLED`,
- * `INVALID_VALUE` if the size overflows.
- *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL;
- * `UNSUPPORTED` if the request has to wait and this is a host function, or no thread can be
- * started.
- *
- * # Safety
- *
- * - `allocated` may be called with `user`, on any thread, and does not unwind.
- * - `request` is NULL or points to a variable.
- */
-pinlane_status pinlane_buffer_alloc_async(const struct pinlane_pool *pool,
-                                          size_t bytes,
-                                          pinlane_allocated allocated,
-                                          void *user,
-                                          struct pinlane_request **request);
 
 /**
  * Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
@@ -2040,6 +2013,33 @@ pinlane_status pinlane_buffer_alloc_timeout(const struct pinlane_pool *pool,
 pinlane_status pinlane_buffer_try_alloc(const struct pinlane_pool *pool,
                                         size_t bytes,
                                         struct pinlane_buffer **buffer);
+
+/**
+ * Allocates as `pinlane_buffer_alloc_timeout` without a limit, and gives the buffer to
+ * `allocated`, with `user`. Does not block. Requests are served in the order of the calls.
+ * `request`, with which the call can be withdrawn, may be NULL.
+ *
+ * If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
+ * it fails, `allocated` is never called.
+ *
+ * Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget, or
+ * than what is left of it beside quarantined memory, `OUT_OF_HOST_MEMORY`, `CANCELLED`,
+ * `INVALID_VALUE` if the size overflows.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL;
+ * `UNSUPPORTED` if the request has to wait and this is a host function, or no thread can be
+ * started.
+ *
+ * # Safety
+ *
+ * - `allocated` may be called with `user`, on any thread, and does not unwind.
+ * - `request` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc_async(const struct pinlane_pool *pool,
+                                          size_t bytes,
+                                          pinlane_allocated allocated,
+                                          void *user,
+                                          struct pinlane_request **request);
 
 /**
  * Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
@@ -2916,33 +2916,6 @@ pinlane_status pinlane_emulator_end_capture(const struct pinlane_stream *stream,
                                             size_t *operations);
 
 /**
- * Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a
- * `cudaEvent_t` of the caller, captured when it was last recorded. The event may belong to any
- * device, and may be destroyed or recorded again when the call has returned. Does not block.
- *
- * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`;
- * `INVALID_VALUE` if `cuda_event` is NULL.
- *
- * # Safety
- *
- * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
- */
-pinlane_status pinlane_stream_wait_event(const struct pinlane_stream *stream, void *cuda_event);
-
-/**
- * Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of
- * the caller: who waits for the event waits for that work. Does not block.
- *
- * Statuses: as for `pinlane_stream_wait_event`; `CUDA` also for an event of another device.
- *
- * # Safety
- *
- * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
- */
-pinlane_status pinlane_stream_record_event(const struct pinlane_stream *stream,
-                                           void *cuda_event);
-
-/**
  * Opens the regular file at `path`, which ends with a NUL, and writes it to `file`. The caller
  * frees it with `pinlane_file_free`. `flags` is 0 or `PINLANE_FILE_DIRECT`. Blocks as opening a
  * file does.
@@ -3101,30 +3074,6 @@ pinlane_status pinlane_foreign_begin(const struct pinlane_stream *stream,
  */
 pinlane_status pinlane_foreign_end(struct pinlane_foreign *foreign,
                                    struct pinlane_ticket **ticket);
-
-/**
- * Calls `function` with `user` on a thread of the CUDA runtime, once all earlier work of the
- * stream is complete. Later work of the stream waits for it. Does not block. `ticket` may be NULL.
- *
- * If this call succeeds, the function is called once; after an error of the device, perhaps never.
- * If this call fails, it is not called.
- *
- * The function must not wait for device work. CUDA calls are forbidden in it, and pinlane's get
- * `UNSUPPORTED`. It may free handles, but not buffers of the caller's own memory. Buffers that it
- * accesses must not be in use elsewhere; the stream's order protects nothing that the host does.
- *
- * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`,
- * `UNSUPPORTED` inside a host function; `INVALID_VALUE` if `function` is NULL.
- *
- * # Safety
- *
- * - `function` may be called with `user`, on any thread, and does not unwind.
- * - `ticket` is NULL or points to a variable.
- */
-pinlane_status pinlane_stream_launch_host(const struct pinlane_stream *stream,
-                                          pinlane_host_function function,
-                                          void *user,
-                                          struct pinlane_ticket **ticket);
 
 /**
  * Makes a pool for `device` and writes it to `pool`. The caller frees it with `pinlane_pool_free`.
@@ -4023,6 +3972,57 @@ pinlane_status pinlane_stream_wait(const struct pinlane_stream *stream,
 pinlane_status pinlane_stream_busy(const struct pinlane_stream *stream,
                                    uint64_t nanoseconds,
                                    struct pinlane_ticket **ticket);
+
+/**
+ * Calls `function` with `user` on a thread of the CUDA runtime, once all earlier work of the
+ * stream is complete. Later work of the stream waits for it. Does not block. `ticket` may be NULL.
+ *
+ * If this call succeeds, the function is called once; after an error of the device, perhaps never.
+ * If this call fails, it is not called.
+ *
+ * The function must not wait for device work. CUDA calls are forbidden in it, and pinlane's get
+ * `UNSUPPORTED`. It may free handles, but not buffers of the caller's own memory. Buffers that it
+ * accesses must not be in use elsewhere; the stream's order protects nothing that the host does.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`,
+ * `UNSUPPORTED` inside a host function; `INVALID_VALUE` if `function` is NULL.
+ *
+ * # Safety
+ *
+ * - `function` may be called with `user`, on any thread, and does not unwind.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_launch_host(const struct pinlane_stream *stream,
+                                          pinlane_host_function function,
+                                          void *user,
+                                          struct pinlane_ticket **ticket);
+
+/**
+ * Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a
+ * `cudaEvent_t` of the caller, captured when it was last recorded. The event may belong to any
+ * device, and may be destroyed or recorded again when the call has returned. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`;
+ * `INVALID_VALUE` if `cuda_event` is NULL.
+ *
+ * # Safety
+ *
+ * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+ */
+pinlane_status pinlane_stream_wait_event(const struct pinlane_stream *stream, void *cuda_event);
+
+/**
+ * Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of
+ * the caller: who waits for the event waits for that work. Does not block.
+ *
+ * Statuses: as for `pinlane_stream_wait_event`; `CUDA` also for an event of another device.
+ *
+ * # Safety
+ *
+ * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+ */
+pinlane_status pinlane_stream_record_event(const struct pinlane_stream *stream,
+                                           void *cuda_event);
 
 /**
  * Frees the handle; NULL is a no-op. Returns at once: work that is enqueued already is executed,

@@ -2,8 +2,8 @@
 
 use std::ffi::{CString, c_char, c_void};
 
-use super::handle::Handle;
 use super::request::User;
+use super::table::Kind;
 use super::{
     Out, boundary, handle, pinlane_buffer, pinlane_device, pinlane_device_buffer, pinlane_emulator,
     pinlane_file, pinlane_foreign, pinlane_pairs, pinlane_pool, pinlane_prefetch,
@@ -41,7 +41,7 @@ pub const PINLANE_KIND_PAIRS: i32 = 12;
 pub const PINLANE_KIND_RECORDING: i32 = 13;
 
 fn live(kind: i32) -> Result<usize> {
-    fn of<H: Handle>() -> usize {
+    fn of<H: Kind>() -> usize {
         H::table().live()
     }
     Ok(match kind {

@@ -6,9 +6,8 @@ use std::ptr::NonNull;
 use super::buffer::HostBuffer;
 use super::device_buffer::DeviceBuffer;
 use super::{
-    Out, Wanted, check_aligned, check_flags, growing, handle, invalid, layout, null,
-    pinlane_buffer, pinlane_device, pinlane_device_buffer, pinlane_status, pinlane_stream, pointer,
-    unknown,
+    Out, check_flags, growing, handle, invalid, layout, pinlane_buffer, pinlane_device,
+    pinlane_device_buffer, pinlane_status, pinlane_stream, pointer, unknown,
 };
 use crate::dlpack::{
     DataType, Imported, Layout, LegacyTensor as DLManagedTensor,
@@ -109,8 +108,7 @@ impl pinlane_dlpack_options {
 
 /// A tensor that a caller gives up.
 fn given<T>(tensor: *mut T) -> Result<NonNull<T>> {
-    check_aligned("tensor", tensor)?;
-    NonNull::new(tensor).ok_or_else(|| null("tensor", Wanted::Object))
+    pointer::object("tensor", tensor, "pass what the other library has made")
 }
 
 /// Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack

@@ -10,7 +10,7 @@
 
 use std::ptr::NonNull;
 
-use super::pointer::{Wanted, check_aligned, null};
+use super::pointer::{VARIABLE, object};
 use super::status::{boundary, invalid, pinlane_status};
 use crate::error::{Error, Result};
 
@@ -95,8 +95,7 @@ pub(super) unsafe fn give_sized<T: Growing>(
 ///
 /// * `pointer` is NULL, misaligned (both are errors), or valid for writing `size` bytes.
 pub(super) unsafe fn init<T: Growing>(pointer: *mut T, size: usize) -> Result<()> {
-    check_aligned(T::NAME, pointer)?;
-    let pointer = NonNull::new(pointer).ok_or_else(|| null(T::NAME, Wanted::Variable))?;
+    let pointer = object(T::NAME, pointer, VARIABLE)?;
     check_size::<T>(T::NAME, size)?;
     let whole = T::DEFAULT;
     // SAFETY: `pointer` is not NULL, so it has `size` bytes, and `whole` has at least as many,
@@ -116,8 +115,7 @@ pub(super) unsafe fn init<T: Growing>(pointer: *mut T, size: usize) -> Result<()
 /// * `pointer` is NULL, misaligned (both are errors), or points to a struct whose first member is
 ///   set.
 unsafe fn checked<T: Growing>(name: &str, pointer: *mut T) -> Result<(NonNull<T>, usize)> {
-    check_aligned(name, pointer)?;
-    let pointer = NonNull::new(pointer).ok_or_else(|| null(name, Wanted::Variable))?;
+    let pointer = object(name, pointer, VARIABLE)?;
     // SAFETY: not NULL and aligned, as just found. The size is the first member, so a struct of any
     // size has it.
     let size = unsafe { pointer.as_ptr().cast::<usize>().read() };

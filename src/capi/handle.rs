@@ -24,19 +24,13 @@ use crate::error::{Error, ErrorKind, Found, Result};
 use crate::process::FirstProcess;
 use crate::sync::Apart;
 
-/// An opaque type of the C interface, and the Rust object that its handles stand for. The handle
-/// owns the object: it lives until the type's `pinlane_*_free` is called, and no longer than the
-/// calls that use it then.
-pub(super) trait Handle: Kind {
-    const NAME: &'static str;
-}
-
 /// Makes an opaque C type a handle of a Rust type. `shared` says how many threads use it: see
 /// [`Kind::SHARED`].
 macro_rules! handle_type {
     ($handle:ty: $object:ty, $name:literal, table $number:literal, shared: $shared:literal) => {
         impl $crate::capi::table::Kind for $handle {
             type Object = $object;
+            const NAME: &'static str = $name;
             const NUMBER: u8 = $number;
             const SHARED: bool = $shared;
             #[inline(always)]
@@ -46,16 +40,12 @@ macro_rules! handle_type {
                 &TABLE
             }
         }
-
-        impl $crate::capi::handle::Handle for $handle {
-            const NAME: &'static str = $name;
-        }
     };
 }
 pub(super) use handle_type;
 
 #[inline(always)]
-fn encode<H: Handle>(entry: Entry) -> *mut H {
+fn encode<H: Kind>(entry: Entry) -> *mut H {
     let tag = 0x80 | u64::from(H::NUMBER);
     let value = tag << 56 | u64::from(entry.generation) << 32 | u64::from(entry.index);
     std::ptr::without_provenance_mut(value as usize)
@@ -63,7 +53,7 @@ fn encode<H: Handle>(entry: Entry) -> *mut H {
 
 /// The entry that a handle names, if it has its type's tag.
 #[inline(always)]
-fn decode<H: Handle>(handle: *const H) -> Result<Entry, Miss> {
+fn decode<H: Kind>(handle: *const H) -> Result<Entry, Miss> {
     let value = handle.addr() as u64;
     let tagged = value >> 56 == (0x80 | u64::from(H::NUMBER));
     let (generation, index) = ((value >> 32) as u32 & 0x00ff_ffff, value as u32);
@@ -92,16 +82,13 @@ fn forked() -> Error {
 
 /// A new handle that owns `object`.
 #[inline(always)]
-pub(super) fn create<H: Handle>(object: H::Object) -> *mut H {
+pub(super) fn create<H: Kind>(object: H::Object) -> *mut H {
     create_noted(ManuallyDrop::new(object), [0; 2])
 }
 
 /// As [`create`], with numbers that [`notes`] returns.
 #[inline(always)]
-pub(super) fn create_noted<H: Handle>(
-    object: ManuallyDrop<H::Object>,
-    notes: [usize; 2],
-) -> *mut H {
+pub(super) fn create_noted<H: Kind>(object: ManuallyDrop<H::Object>, notes: [usize; 2]) -> *mut H {
     encode(H::table().insert(object, notes))
 }
 
@@ -111,18 +98,18 @@ pub(super) fn create_noted<H: Handle>(
 /// The object of a handle, shared with other calls. It stays alive as long as the result does, even
 /// if another thread frees the handle meanwhile.
 #[inline(always)]
-pub(super) fn get<H: Handle>(handle: *const H) -> Result<Inside<H>> {
+pub(super) fn get<H: Kind>(handle: *const H) -> Result<Inside<H>> {
     enter(handle)
 }
 
 /// The object of a handle, for this call alone. Not for types that are `shared`.
 #[inline(always)]
-pub(super) fn get_mut<H: Handle>(handle: *const H) -> Result<Alone<H>> {
+pub(super) fn get_mut<H: Kind>(handle: *const H) -> Result<Alone<H>> {
     enter(handle)
 }
 
 #[inline(always)]
-fn enter<H: Handle, A: How>(handle: *const H) -> Result<Call<H, A>> {
+fn enter<H: Kind, A: How>(handle: *const H) -> Result<Call<H, A>> {
     let entry = entry(handle)?;
     match H::table().enter(entry) {
         Ok(object) => Ok(object),
@@ -132,13 +119,13 @@ fn enter<H: Handle, A: How>(handle: *const H) -> Result<Call<H, A>> {
 
 /// As [`get`] or [`get_mut`], for a call that may end on another thread. Not for types that are
 /// `shared`.
-pub(super) fn get_counted<H: Handle, A: How>(handle: *const H) -> Result<Counted<Call<H, A>>> {
+pub(super) fn get_counted<H: Kind, A: How>(handle: *const H) -> Result<Counted<Call<H, A>>> {
     H::table().enter_counted(entry(handle)?).map_err(|miss| missed(miss, handle))
 }
 
 /// The numbers that a handle was made with, whatever other calls do with its object.
 #[inline(always)]
-pub(super) fn notes<H: Handle>(handle: *const H) -> Result<[usize; 2]> {
+pub(super) fn notes<H: Kind>(handle: *const H) -> Result<[usize; 2]> {
     let entry = entry(handle)?;
     match H::table().notes(entry) {
         Ok(notes) => Ok(notes),
@@ -149,7 +136,7 @@ pub(super) fn notes<H: Handle>(handle: *const H) -> Result<[usize; 2]> {
 /// Frees a handle; NULL is a no-op. The object drops when the last call that uses it returns. In a
 /// forked child nothing happens: the object leaks there.
 #[inline(always)]
-pub(super) fn free<H: Handle>(handle: *mut H) -> Result<()> {
+pub(super) fn free<H: Kind>(handle: *mut H) -> Result<()> {
     match free_if(handle, |_| true) {
         Ok(_) => Ok(()),
         Err(error) => Err(error),
@@ -158,7 +145,7 @@ pub(super) fn free<H: Handle>(handle: *mut H) -> Result<()> {
 
 /// As [`free`], if the [`notes`] are so. False if they are not: then nothing has happened.
 #[inline(always)]
-pub(super) fn free_if<H: Handle>(
+pub(super) fn free_if<H: Kind>(
     handle: *mut H,
     wanted: impl FnOnce([usize; 2]) -> bool,
 ) -> Result<bool> {
@@ -176,7 +163,7 @@ pub(super) fn free_if<H: Handle>(
 }
 
 #[inline(always)]
-fn entry<H: Handle>(handle: *const H) -> Result<Entry> {
+fn entry<H: Kind>(handle: *const H) -> Result<Entry> {
     check_process()?;
     match decode(handle) {
         Ok(entry) => Ok(entry),
@@ -185,7 +172,7 @@ fn entry<H: Handle>(handle: *const H) -> Result<Entry> {
 }
 
 #[cold]
-fn missed<H: Handle>(miss: Miss, handle: *const H) -> Error {
+fn missed<H: Kind>(miss: Miss, handle: *const H) -> Error {
     match miss {
         Miss::Busy => refused(
             ErrorKind::Busy,
@@ -200,7 +187,7 @@ fn missed<H: Handle>(miss: Miss, handle: *const H) -> Error {
     }
 }
 
-fn invalid<H: Handle>(handle: usize) -> String {
+fn invalid<H: Kind>(handle: usize) -> String {
     match handle {
         0 => format!("the {} is NULL", H::NAME),
         _ => format!("{handle:#x} is not a {}: it was freed, or never was one", H::NAME),

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::pointer::{self, Wanted};
+use super::pointer;
 use super::status::{invalid, refused};
 use crate::driver::DevicePtr;
 use crate::error::{ErrorKind, Result};
@@ -63,7 +63,7 @@ pub(super) unsafe fn device_memory(
     bytes: usize,
 ) -> Result<DeviceBuf<u8>> {
     if pointer.is_null() && bytes > 0 {
-        return Err(pointer::null("device_pointer", Wanted::DeviceMemory));
+        return Err(pointer::null("device_pointer", "pass an address in the memory of the device"));
     }
     let address = pointer.addr() as DevicePtr;
     DeviceBuf::borrowed(stream.timeline.context(), address, bytes)

@@ -18,7 +18,6 @@
 
 #![allow(non_camel_case_types)]
 
-mod alloc_async;
 mod batch;
 mod buffer;
 mod cuda_error;
@@ -27,12 +26,10 @@ mod device_buffer;
 mod diagnostics;
 mod dlpack;
 mod emulator;
-mod event;
 mod file;
 mod foreign;
 mod growing;
 mod handle;
-mod host_function;
 mod memory;
 mod pointer;
 mod pool;
@@ -59,7 +56,7 @@ use self::file::pinlane_file;
 use self::foreign::pinlane_foreign;
 use self::growing::growing;
 use self::handle::handle_type;
-use self::pointer::{Out, Wanted, check_aligned, check_flags, check_spare, layout, null, unknown};
+use self::pointer::{Out, check_flags, check_spare, layout, set_unless_0, unknown};
 use self::pool::pinlane_pool;
 use self::prefetch::pinlane_prefetch;
 use self::recording::pinlane_recording;

@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::ptr::NonNull;
 
-use super::handle::{self, Handle};
+use super::handle;
 use super::status::{boundary, invalid, pinlane_status};
+use super::table::Kind;
 use crate::error::{Error, Result};
 
 /// An output parameter as C passes it, not checked yet. It is written only if the call succeeds.
@@ -29,7 +31,7 @@ impl<T> Out<T> {
     #[inline(always)]
     pub(super) fn check(self) -> Result<Checked<T>> {
         if self.pointer.is_null() {
-            return Err(null(self.name, Wanted::Variable));
+            return Err(null(self.name, VARIABLE));
         }
         self.optional()
     }
@@ -56,7 +58,7 @@ impl<T> Out<T> {
     }
 }
 
-impl<H: Handle> Out<*mut H> {
+impl<H: Kind> Out<*mut H> {
     /// As [`give`](Self::give), for a function that makes a handle.
     #[inline(always)]
     pub(super) fn create(
@@ -99,6 +101,15 @@ pub(super) fn check_flags(flags: u32, known: u32) -> Result<()> {
     ))
 }
 
+/// Sets what a member of options says. One that is 0 stands for the default.
+pub(super) fn set_unless_0<O, V: PartialEq + Default>(
+    options: O,
+    member: V,
+    set: impl FnOnce(O, V) -> O,
+) -> O {
+    if member == V::default() { options } else { set(options, member) }
+}
+
 /// Refuses spare members that are not 0, in any element of an array: in a newer program they may
 /// mean something.
 pub(super) fn check_spare(name: &str, mut members: impl Iterator<Item = u64>) -> Result<()> {
@@ -130,7 +141,7 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
     }
     check_aligned(name, pointer)?;
     if pointer.is_null() {
-        return Err(null(name, Wanted::Array));
+        return Err(null(name, ARRAY));
     }
     if count.checked_mul(size_of::<T>()).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
         return Err(invalid(
@@ -143,30 +154,35 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
+/// # Safety
+///
+/// * `string` is NULL (an error), or points to a string that stays as it is during `'a`.
+unsafe fn bytes<'a>(name: &str, string: *const c_char) -> Result<&'a CStr> {
+    if string.is_null() {
+        return Err(null(name, "pass a string that ends in a NUL"));
+    }
+    // SAFETY: not NULL, so a string during 'a, by the precondition.
+    Ok(unsafe { CStr::from_ptr(string) })
+}
+
 /// A string that C passes. One that is not UTF-8 has replacement characters.
 ///
 /// # Safety
 ///
 /// * `string` is NULL (an error), or points to a string that stays as it is during `'a`.
 pub(super) unsafe fn string<'a>(name: &str, string: *const c_char) -> Result<Cow<'a, str>> {
-    if string.is_null() {
-        return Err(null(name, Wanted::String));
-    }
-    // SAFETY: not NULL, so a string during 'a, by the precondition.
-    Ok(unsafe { CStr::from_ptr(string) }.to_string_lossy())
+    // SAFETY: the same precondition.
+    Ok(unsafe { bytes(name, string) }?.to_string_lossy())
 }
 
 /// A path that C passes, as the system takes it.
 ///
 /// # Safety
 ///
-/// * `path` is NULL (an error), or points to a string that stays as it is during `'a`.
+/// * As for [`string`].
 pub(super) unsafe fn path<'a>(name: &str, path: *const c_char) -> Result<&'a Path> {
-    if path.is_null() {
-        return Err(null(name, Wanted::String));
-    }
-    // SAFETY: not NULL, so a string during 'a, by the precondition.
-    Ok(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes())))
+    // SAFETY: the same precondition.
+    Ok(Path::new(OsStr::from_bytes(unsafe { bytes(name, path) }?.to_bytes())))
 }
 
 /// Writes a text as `snprintf` does: at most `capacity` bytes, the terminating NUL included. The
@@ -178,7 +194,7 @@ pub(super) unsafe fn path<'a>(name: &str, path: *const c_char) -> Result<&'a Pat
 pub(super) unsafe fn text(text: &str, buffer: *mut c_char, capacity: usize) -> Result<usize> {
     if capacity > 0 {
         if buffer.is_null() {
-            return Err(null("buffer", Wanted::Array));
+            return Err(null("buffer", ARRAY));
         }
         let shown = &text.as_bytes()[..text.len().min(capacity - 1)];
         // SAFETY: `buffer` is not NULL, so it has `capacity` bytes, of which at most `capacity - 1`
@@ -198,7 +214,7 @@ pub(super) fn check_text(
     needed: *const usize,
 ) -> Result<()> {
     if capacity > 0 && buffer.is_null() {
-        return Err(null("buffer", Wanted::Array));
+        return Err(null("buffer", ARRAY));
     }
     check_aligned("needed", needed)
 }
@@ -239,38 +255,23 @@ fn misaligned<T>(name: &str, pointer: *const T) -> Error {
     )
 }
 
-/// What a pointer must not be NULL for.
-#[derive(Clone, Copy)]
-pub(super) enum Wanted {
-    /// The caller's variable, a struct included.
-    Variable,
-    /// Elements or bytes.
-    Array,
-    /// A text or a path.
-    String,
-    Function,
-    /// Memory of a device.
-    DeviceMemory,
-    /// What another library has made, such as a tensor or an event.
-    Object,
-}
-
-impl Wanted {
-    const fn remedy(self) -> &'static str {
-        match self {
-            Wanted::Variable => "pass the address of a variable",
-            Wanted::Array => "pass the address of the first element",
-            Wanted::String => "pass a string that ends in a NUL",
-            Wanted::Function => "pass a function",
-            Wanted::DeviceMemory => "pass an address in the memory of the device",
-            Wanted::Object => "pass what the other library has made",
-        }
-    }
-}
-
 #[cold]
-pub(super) fn null(name: &str, wanted: Wanted) -> Error {
-    invalid(format!("{name} is NULL"), wanted.remedy())
+pub(super) fn null(name: &str, remedy: &'static str) -> Error {
+    invalid(format!("{name} is NULL"), remedy)
+}
+
+pub(super) const VARIABLE: &str = "pass the address of a variable";
+pub(super) const ARRAY: &str = "pass the address of the first element";
+
+/// A function that the caller must pass.
+pub(super) fn function<F>(name: &str, function: Option<F>) -> Result<F> {
+    function.ok_or_else(|| null(name, "pass a function"))
+}
+
+/// An object that the caller must pass.
+pub(super) fn object<T>(name: &str, pointer: *mut T, remedy: &'static str) -> Result<NonNull<T>> {
+    check_aligned(name, pointer)?;
+    NonNull::new(pointer).ok_or_else(|| null(name, remedy))
 }
 
 /// Asserts the layout that C programs are compiled against: `layout!(type: size; member offset)`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     Out, boundary, check_flags, freeing, growing, handle, handle_type, invalid, layout,
-    pinlane_device, pinlane_status, pinlane_stream, unknown,
+    pinlane_device, pinlane_status, pinlane_stream, set_unless_0, unknown,
 };
 use crate::device::Device;
 use crate::error::Result;
@@ -81,9 +81,7 @@ impl pinlane_pool_options {
             .page_locking(page_locking(self.page_locking)?)
             .mapped(has(PINLANE_POOL_MAPPED))
             .write_combined(has(PINLANE_POOL_WRITE_COMBINED));
-        if self.max_bytes != 0 {
-            builder = builder.max_bytes(self.max_bytes);
-        }
+        builder = set_unless_0(builder, self.max_bytes, Builder::max_bytes);
         if self.thread_cache_bytes != 0 || has(PINLANE_POOL_NO_THREAD_CACHES) {
             let some = !has(PINLANE_POOL_NO_THREAD_CACHES);
             builder = builder.thread_cache_bytes(if some { self.thread_cache_bytes } else { 0 });
@@ -91,13 +89,9 @@ impl pinlane_pool_options {
         if self.low_watermark_bytes != 0 || self.high_watermark_bytes != 0 {
             builder = builder.watermarks(self.low_watermark_bytes, self.high_watermark_bytes);
         }
-        if self.idle_age_us != 0 {
-            builder = builder.idle_age(Duration::from_micros(self.idle_age_us));
-        }
-        if self.growth_threads != 0 {
-            builder = builder.growth_threads(self.growth_threads as usize);
-        }
-        Ok(builder)
+        let age = Duration::from_micros(self.idle_age_us);
+        builder = set_unless_0(builder, age, Builder::idle_age);
+        Ok(set_unless_0(builder, self.growth_threads as usize, Builder::growth_threads))
     }
 }
 

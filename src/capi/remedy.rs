@@ -3,43 +3,38 @@
 use crate::error::Remedy;
 
 pub(super) fn in_c(remedy: Remedy) -> &'static str {
+    use Remedy::*;
     match remedy {
-        Remedy::Words(words) => words,
-        Remedy::ListDevices => {
+        Words(words) => words,
+        ListDevices => {
             "count the devices with pinlane_device_count, or use pinlane_emulator_create"
         }
-        Remedy::ChooseDevice => {
-            "count devices with pinlane_device_count, and look at CUDA_VISIBLE_DEVICES"
-        }
-        Remedy::BuildMoreDevices => {
+        ChooseDevice => "count devices with pinlane_device_count, and look at CUDA_VISIBLE_DEVICES",
+        BuildMoreDevices => {
             "name one from 0 on, or give pinlane_emulator_create a larger number of devices"
         }
-        Remedy::OpenOnItsThread => {
-            "call pinlane_stream_borrow with the value 2 on the thread that uses it"
-        }
-        Remedy::ViewsOfEqualLength => "give both sides the same number of bytes",
-        Remedy::WaitWithoutWatcher => {
+        OpenOnItsThread => "call pinlane_stream_borrow with the value 2 on the thread that uses it",
+        ViewsOfEqualLength => "give both sides the same number of bytes",
+        WaitWithoutWatcher => {
             "raise the limit on threads and ask again, or call pinlane_ticket_wait"
         }
-        Remedy::AllocThatWaits => {
+        AllocThatWaits => {
             "try again when buffers have been freed, or call pinlane_buffer_alloc, which grows and \
              waits"
         }
-        Remedy::MakeRoom => {
+        MakeRoom => {
             "free buffers, wait for that with pinlane_buffer_alloc_timeout, or create the pool \
              with a larger max_bytes"
         }
-        Remedy::MakeNewPool => {
+        MakeNewPool => {
             "quarantined memory never comes back: create a new pool, or one with a larger max_bytes"
         }
-        Remedy::MakeRoomSooner => {
+        MakeRoomSooner => {
             "free buffers sooner, wait longer, or create the pool with a larger max_bytes"
         }
-        Remedy::ReadThroughPageCache => {
+        ReadThroughPageCache => {
             "read the file by way of the page cache: without PINLANE_FILE_DIRECT"
         }
-        Remedy::LookAtProducer => {
-            "see pinlane_last_producer_error, which is what the producer returned"
-        }
+        LookAtProducer => "see pinlane_last_producer_error, which is what the producer returned",
     }
 }

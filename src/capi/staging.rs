@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{
     boundary, check_flags, growing, handle, layout, pinlane_device, pinlane_status, pointer,
+    set_unless_0,
 };
 use crate::error::Result;
 use crate::staging::{CopyTeam, Staging};
@@ -123,9 +124,7 @@ impl pinlane_copy_team_options {
         if let Some(threads) = given(self.threads as usize, has(PINLANE_COPY_TEAM_ALONE)) {
             team = team.threads(threads);
         }
-        if self.copying != 0 {
-            team = team.copying(self.copying as usize);
-        }
+        team = set_unless_0(team, self.copying as usize, CopyTeam::copying);
         if has(PINLANE_COPY_TEAM_NO_SPIN) || self.spin_us != 0 {
             let none = has(PINLANE_COPY_TEAM_NO_SPIN);
             team = team.spin(Duration::from_micros(if none { 0 } else { self.spin_us }));

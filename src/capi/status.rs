@@ -119,10 +119,8 @@ fn meaning_of(status: pinlane_status) -> &'static CStr {
 thread_local! {
     /// The last failure. Its message is made when somebody asks for it.
     static LAST: RefCell<Last> = const { RefCell::new(Last::Nothing) };
-    /// These need no destructor, so they outlive `LAST` when the thread ends.
-    static STATUS: Cell<pinlane_status> = const { Cell::new(PINLANE_STATUS_OK) };
-    static CUDA_ERROR: Cell<i32> = const { Cell::new(0) };
-    static PRODUCER_ERROR: Cell<i32> = const { Cell::new(0) };
+    /// Its numbers. They need no destructor, so they outlive `LAST` when the thread ends.
+    static CODES: Cell<Codes> = const { Cell::new(Codes { status: 0, cuda: 0, producer: 0 }) };
 }
 
 enum Last {
@@ -131,17 +129,11 @@ enum Last {
     Message(CString),
 }
 
-impl Last {
-    /// The message, and what it was made of: to be dropped outside of `LAST`, since the source of
-    /// an error may be a caller's value.
-    fn message(&mut self) -> (&CStr, Option<Last>) {
-        let mut made_of = None;
-        if let Last::Failed(function, error) = self {
-            let made = Last::Message(message(function, error));
-            made_of = Some(std::mem::replace(self, made));
-        }
-        (if let Last::Message(message) = self { message } else { c"" }, made_of)
-    }
+#[derive(Clone, Copy)]
+struct Codes {
+    status: pinlane_status,
+    cuda: i32,
+    producer: i32,
 }
 
 /// The message for a C program that called `function`.
@@ -211,36 +203,48 @@ pub(super) fn told<T>(function: &'static str, outcome: Result<T>) -> (pinlane_st
 
 #[cold]
 fn report(function: &'static str, error: Error) -> pinlane_status {
-    let status = status_of(error.kind());
-    STATUS.set(status);
-    CUDA_ERROR.set(error.cuda_code().map_or(0, |code| code.0));
-    PRODUCER_ERROR.set(Failure::code_behind(&error));
-    keep(Last::Failed(function, error));
-    status
+    let codes = Codes {
+        status: status_of(error.kind()),
+        cuda: error.cuda_code().map_or(0, |code| code.0),
+        producer: Failure::code_behind(&error),
+    };
+    keep(codes, Last::Failed(function, error));
+    codes.status
 }
 
-fn keep(last: Last) {
+fn keep(codes: Codes, last: Last) {
+    CODES.set(codes);
     // The old value drops after the slot is free: its drop may call pinlane. While the thread ends
-    // there is no slot; then only the status is kept.
+    // there is no slot; then only the codes are kept.
     drop(LAST.try_with(|slot| slot.replace(last)));
 }
 
 /// What the caller's own function returns, and the message of the last pinlane call that failed in
 /// it.
 pub(super) fn call_and_listen(function: impl FnOnce() -> i32) -> (i32, Option<String>) {
-    keep(Last::Nothing);
+    keep(CODES.get(), Last::Nothing);
     let returned = theirs(function);
     (returned, last_message().filter(|text| !text.is_empty()))
 }
 
-/// The message of this thread's last failure; `None` while the thread ends.
-fn last_message() -> Option<String> {
-    let said = LAST.try_with(|slot| {
-        let mut last = slot.borrow_mut();
-        let (text, made_of) = last.message();
-        (text.to_string_lossy().into_owned(), made_of)
+/// Shows the message of this thread's last failure, and makes it before; `None` while the thread
+/// ends.
+fn with_message<R>(show: impl FnOnce(&CStr) -> R) -> Option<R> {
+    let shown = LAST.try_with(|slot| {
+        let (mut last, mut made_of) = (slot.borrow_mut(), None);
+        if let Last::Failed(function, error) = &*last {
+            let made = Last::Message(message(function, error));
+            made_of = Some(std::mem::replace(&mut *last, made));
+        }
+        (show(if let Last::Message(message) = &*last { message } else { c"" }), made_of)
     });
-    said.ok().map(|(text, _made_of)| text)
+    // What the message was made of drops here, outside of the borrow: the source of an error may be
+    // a caller's value.
+    shown.ok().map(|(shown, _made_of)| shown)
+}
+
+fn last_message() -> Option<String> {
+    with_message(|text| text.to_string_lossy().into_owned())
 }
 
 /// The message of this thread's last pinlane call that failed: which call, what was found, what to
@@ -249,13 +253,7 @@ fn last_message() -> Option<String> {
 /// status means.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_error() -> *const c_char {
-    let made = LAST.try_with(|slot| {
-        let mut last = slot.borrow_mut();
-        let (message, made_of) = last.message();
-        (message.as_ptr(), made_of)
-    });
-    // What the message was made of drops here, outside of the borrow.
-    made.map_or_else(|_| meaning_of(STATUS.get()).as_ptr(), |(message, _made_of)| message)
+    with_message(CStr::as_ptr).unwrap_or_else(|| meaning_of(CODES.get().status).as_ptr())
 }
 
 /// Makes `message` this thread's last message, as if a call had failed with `status`, and returns
@@ -276,10 +274,7 @@ pub unsafe extern "C" fn pinlane_set_last_error(
         // SAFETY: `message` is a string by the caller's precondition, and not NULL.
         unsafe { CStr::from_ptr(message) }
     };
-    STATUS.set(status);
-    CUDA_ERROR.set(0);
-    PRODUCER_ERROR.set(0);
-    keep(Last::Message(text.to_owned()));
+    keep(Codes { status, cuda: 0, producer: 0 }, Last::Message(text.to_owned()));
     status
 }
 
@@ -287,14 +282,14 @@ pub unsafe extern "C" fn pinlane_set_last_error(
 /// not the cause. The runtime's own last-error slot is never touched.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_cuda_error() -> i32 {
-    CUDA_ERROR.get()
+    CODES.get().cuda
 }
 
 /// What the program's own producer returned, behind this thread's last pinlane call that failed; 0
 /// if no function of a `pinlane_producer` was the cause.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_producer_error() -> i32 {
-    PRODUCER_ERROR.get()
+    CODES.get().producer
 }
 
 /// The name of a status, such as "PINLANE_STATUS_BUSY", or "PINLANE_STATUS_UNKNOWN" for a number

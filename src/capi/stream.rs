@@ -5,12 +5,14 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::request::User;
 use super::{
     Out, boundary, check_flags, freeing, growing, handle, handle_type, layout, pinlane_device,
-    pinlane_status, pinlane_ticket,
+    pinlane_status, pinlane_ticket, pointer,
 };
 use crate::error::Result;
 use crate::stream::{Stream, StreamOptions};
+use crate::sync::sanitizer::theirs;
 use crate::ticket::Ticket;
 
 /// A queue of device work, which is executed in order. Any thread may use it.
@@ -231,6 +233,92 @@ pub unsafe extern "C" fn pinlane_stream_busy(
     // SAFETY: the caller's precondition on `ticket`.
     unsafe { Out::ticket(ticket) }.enqueue("pinlane_stream_busy", stream, |stream| {
         stream.busy(Duration::from_nanos(nanoseconds))
+    })
+}
+
+/// A function that a stream calls, with `user` as it was given. It must not unwind (by a C++
+/// exception or otherwise).
+pub type pinlane_host_function = Option<unsafe extern "C" fn(user: *mut c_void)>;
+
+/// Calls `function` with `user` on a thread of the CUDA runtime, once all earlier work of the
+/// stream is complete. Later work of the stream waits for it. Does not block. `ticket` may be NULL.
+///
+/// If this call succeeds, the function is called once; after an error of the device, perhaps never.
+/// If this call fails, it is not called.
+///
+/// The function must not wait for device work. CUDA calls are forbidden in it, and pinlane's get
+/// `UNSUPPORTED`. It may free handles, but not buffers of the caller's own memory. Buffers that it
+/// accesses must not be in use elsewhere; the stream's order protects nothing that the host does.
+///
+/// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`,
+/// `UNSUPPORTED` inside a host function; `INVALID_VALUE` if `function` is NULL.
+///
+/// # Safety
+///
+/// - `function` may be called with `user`, on any thread, and does not unwind.
+/// - `ticket` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_stream_launch_host(
+    stream: *const pinlane_stream,
+    function: pinlane_host_function,
+    user: *mut c_void,
+    ticket: *mut *mut pinlane_ticket,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `ticket`.
+    unsafe { Out::ticket(ticket) }.enqueue("pinlane_stream_launch_host", stream, |stream| {
+        let function = pointer::function("function", function)?;
+        let user = User(user);
+        // SAFETY: the caller's precondition on `function`; `launch_host` calls this once at most.
+        stream.launch_host(move || theirs(|| unsafe { function(user.get()) }))
+    })
+}
+
+/// An event of the caller.
+fn check_event(event: *mut c_void) -> Result<()> {
+    pointer::object("cuda_event", event, "pass what the other library has made").map(drop)
+}
+
+/// Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a
+/// `cudaEvent_t` of the caller, captured when it was last recorded. The event may belong to any
+/// device, and may be destroyed or recorded again when the call has returned. Does not block.
+///
+/// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`;
+/// `INVALID_VALUE` if `cuda_event` is NULL.
+///
+/// # Safety
+///
+/// - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_stream_wait_event(
+    stream: *const pinlane_stream,
+    cuda_event: *mut c_void,
+) -> pinlane_status {
+    boundary("pinlane_stream_wait_event", || {
+        let stream = handle::get(stream)?;
+        check_event(cuda_event)?;
+        // SAFETY: the caller's precondition on `cuda_event`, which is not NULL.
+        unsafe { stream.wait_event(cuda_event) }
+    })
+}
+
+/// Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of
+/// the caller: who waits for the event waits for that work. Does not block.
+///
+/// Statuses: as for `pinlane_stream_wait_event`; `CUDA` also for an event of another device.
+///
+/// # Safety
+///
+/// - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_stream_record_event(
+    stream: *const pinlane_stream,
+    cuda_event: *mut c_void,
+) -> pinlane_status {
+    boundary("pinlane_stream_record_event", || {
+        let stream = handle::get(stream)?;
+        check_event(cuda_event)?;
+        // SAFETY: the caller's precondition on `cuda_event`, which is not NULL.
+        unsafe { stream.record_event(cuda_event) }
     })
 }
 

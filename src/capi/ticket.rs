@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::request::User;
 use super::status::told;
 use super::{
-    Out, Wanted, boundary, freeing, handle, handle_type, pinlane_request, pinlane_status, pointer,
+    Out, boundary, freeing, handle, handle_type, pinlane_request, pinlane_status, pointer,
 };
 use crate::sync::sanitizer::theirs;
 use crate::ticket::Ticket;
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn pinlane_ticket_on_complete(
     // SAFETY: the caller's precondition on `request`.
     unsafe { Out::new("request", request) }.start(FUNCTION, || {
         let ticket = Ticket::clone(&*handle::get(ticket)?);
-        let completed = completed.ok_or_else(|| pointer::null("completed", Wanted::Function))?;
+        let completed = pointer::function("completed", completed)?;
         let user = User(user);
         let tell = move |outcome| {
             let (status, _) = told(FUNCTION, outcome);

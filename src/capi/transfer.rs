@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use super::memory::{device_memory, range};
 use super::{
-    Out, Wanted, handle, invalid, pinlane_buffer, pinlane_device_buffer, pinlane_status,
-    pinlane_stream, pinlane_ticket, pointer,
+    Out, handle, invalid, pinlane_buffer, pinlane_device_buffer, pinlane_status, pinlane_stream,
+    pinlane_ticket, pointer,
 };
 use crate::driver::MAX_PATTERN;
 use crate::error::Error;
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_fill(
     unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_fill", stream, |stream| {
         let mut buffer = handle::get_mut(buffer)?;
         if pattern.is_null() {
-            return Err(pointer::null("pattern", Wanted::Array));
+            return Err(pointer::null("pattern", pointer::ARRAY));
         }
         // One byte too many is refused, so more need not be read.
         let length = pattern_bytes.min(MAX_PATTERN + 1);

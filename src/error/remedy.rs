@@ -29,44 +29,37 @@ impl From<&'static str> for Remedy {
 
 impl Remedy {
     pub(super) fn in_rust(self) -> &'static str {
+        use Remedy::*;
         match self {
-            Remedy::Words(words) => words,
-            Remedy::ListDevices => {
-                "list the devices with Device::available(), or use Device::emulated()"
-            }
-            Remedy::ChooseDevice => {
+            Words(words) => words,
+            ListDevices => "list the devices with Device::available(), or use Device::emulated()",
+            ChooseDevice => {
                 "choose one that Device::available() lists, and look at CUDA_VISIBLE_DEVICES"
             }
-            Remedy::BuildMoreDevices => {
+            BuildMoreDevices => {
                 "name one from 0 on, or build the machine with more: emulated::Builder::devices"
             }
-            Remedy::OpenOnItsThread => {
-                "call Device::per_thread_stream() on the thread that uses it"
-            }
-            Remedy::ViewsOfEqualLength => {
+            OpenOnItsThread => "call Device::per_thread_stream() on the thread that uses it",
+            ViewsOfEqualLength => {
                 "copy between views of equal length: buffer.slice(range), buffer.slice_mut(range)"
             }
-            Remedy::WaitWithoutWatcher => {
-                "raise the limit on threads and poll again, or use Ticket::wait"
-            }
-            Remedy::AllocThatWaits => {
+            WaitWithoutWatcher => "raise the limit on threads and poll again, or use Ticket::wait",
+            AllocThatWaits => {
                 "try again when buffers have been dropped, or call alloc, which grows and waits"
             }
-            Remedy::MakeRoom => {
+            MakeRoom => {
                 "drop buffers, wait for that with alloc_timeout, or build the pool with a larger \
                  max_bytes"
             }
-            Remedy::MakeNewPool => {
+            MakeNewPool => {
                 "quarantined memory never comes back: build a new pool, or one with a larger \
                  max_bytes"
             }
-            Remedy::MakeRoomSooner => {
+            MakeRoomSooner => {
                 "drop buffers sooner, wait longer, or build the pool with a larger max_bytes"
             }
-            Remedy::ReadThroughPageCache => {
-                "read the file by way of the page cache: FileReader::open"
-            }
-            Remedy::LookAtProducer => "look at the error's source, which is the producer's own",
+            ReadThroughPageCache => "read the file by way of the page cache: FileReader::open",
+            LookAtProducer => "look at the error's source, which is the producer's own",
         }
     }
 }

@@ -214,11 +214,7 @@ impl Inside<'_> {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let slot = &self.user.table.slot;
-        let freed = if self.user.table.calls == Calls::Shared {
-            inside::leave(slot, self.generation, &self.place)
-        } else {
-            home::leave(slot, self.generation, self.access, &self.place)
-        };
+        let freed = inside::leave(slot, self.generation, self.access, &self.place);
         self.user.finish(self.generation, freed);
     }
 }

@@ -29,8 +29,7 @@ use self::route::chosen_route;
 pub use self::route::pinlane_batch_options;
 use super::transfer::same_buffer;
 use super::{
-    Out, Wanted, boundary, check_spare, handle, pinlane_status, pinlane_stream, pinlane_ticket,
-    pointer,
+    Out, boundary, check_spare, handle, pinlane_status, pinlane_stream, pinlane_ticket, pointer,
 };
 use crate::batch::{DeviceCopy, Downloads, Uploads};
 use crate::copy::entry::Direction;
@@ -176,7 +175,7 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
 ) -> pinlane_status {
     boundary("pinlane_download_batch_each", || {
         let stream = handle::get(stream)?;
-        let landed = landed.ok_or_else(|| pointer::null("landed", Wanted::Function))?;
+        let landed = pointer::function("landed", landed)?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         let mut wanted = true;

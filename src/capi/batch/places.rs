@@ -14,9 +14,8 @@ use std::ops::Range;
 use std::ptr;
 
 use crate::capi::buffer::extent;
-use crate::capi::handle::Handle;
 use crate::capi::memory::{check_memory, device_memory};
-use crate::capi::table::{Alone, Inside};
+use crate::capi::table::{Alone, Inside, Kind};
 use crate::capi::{handle, pinlane_device_buffer, refused};
 use crate::copy::transfer::check_disjoint;
 use crate::error::{ErrorKind, Result};
@@ -64,7 +63,7 @@ impl<H> Place<H> {
     /// Checks the place, and finds out where it begins.
     fn check(&mut self, pair: &str, number: usize) -> Result<()>
     where
-        H: Handle,
+        H: Kind,
     {
         let memory = self.memory();
         self.start = memory.addr() as u64;
@@ -104,7 +103,7 @@ impl<H> Place<H> {
     }
 }
 
-pub(in crate::capi) struct Places<H: Handle> {
+pub(in crate::capi) struct Places<H: Kind> {
     /// What messages call a pair of places.
     pub(super) pair: &'static str,
     pub(super) places: Vec<Place<H>>,
@@ -112,7 +111,7 @@ pub(in crate::capi) struct Places<H: Handle> {
     handles: Vec<*mut H>,
 }
 
-impl<H: Handle> Places<H> {
+impl<H: Kind> Places<H> {
     /// The places, which lie in their buffers.
     pub(in crate::capi) fn new(
         pair: &'static str,

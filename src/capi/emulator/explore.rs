@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::{emulated, pinlane_emulator, pinlane_emulator_options};
 #[cfg(feature = "emulated")]
 use crate::capi::growing::Growing;
-use crate::capi::{check_flags, growing, handle, invalid, layout, pinlane_status, pointer};
+use crate::capi::{
+    check_flags, growing, handle, invalid, layout, pinlane_status, pointer, set_unless_0,
+};
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::{
     Emulator, Execution, Exploration, Explored, FailedRun, asked_for, explore, explore_orders,
@@ -198,12 +200,9 @@ unsafe fn explored_by(
         .seed(given.seed)
         .shrink_runs(given.shrink_runs)
         .quiet(given.flags & PINLANE_EXPLORE_QUIET != 0);
-    if given.runs > 0 {
-        exploration = exploration.runs(given.runs);
-    }
-    if given.time_ms > 0 {
-        exploration = exploration.time(Duration::from_millis(given.time_ms));
-    }
+    exploration = set_unless_0(exploration, given.runs, Exploration::runs);
+    let time = Duration::from_millis(given.time_ms);
+    exploration = set_unless_0(exploration, time, Exploration::time);
     let orders = given.flags & PINLANE_EXPLORE_ORDERS != 0;
     asked_for()?;
     let run = |machine: &Emulator| -> std::result::Result<(), String> {

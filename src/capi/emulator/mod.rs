@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use super::{
     Out, boundary, check_flags, freeing, growing, handle, handle_type, invalid, layout,
-    pinlane_device, pinlane_status, pointer, refused, unknown,
+    pinlane_device, pinlane_status, pointer, refused, set_unless_0, unknown,
 };
 use crate::device::Device;
 #[cfg(feature = "emulated")]
@@ -172,21 +172,16 @@ impl pinlane_emulator_options {
             .threads_apart(has(PINLANE_EMULATOR_THREADS_APART))
             .record(has(PINLANE_EMULATOR_RECORD))
             .watch_host(has(PINLANE_EMULATOR_WATCH_HOST));
-        if self.operations > 0 {
-            builder = builder.operations(self.operations);
-        }
-        if self.host_function_limit_us > 0 {
-            let limit = Duration::from_micros(self.host_function_limit_us);
-            builder = builder.host_function_limit(limit);
-        }
+        builder = set_unless_0(builder, self.operations, Builder::operations);
+        let limit = Duration::from_micros(self.host_function_limit_us);
+        builder = set_unless_0(builder, limit, Builder::host_function_limit);
         if !self.replay.is_null() {
             // SAFETY: the precondition on `replay`.
             builder = builder.replay(unsafe { pointer::string("replay", self.replay) }?.parse()?);
         }
-        Ok(match self.page_lock_limit_bytes {
-            0 => builder,
-            bytes => builder.page_lock_limit(bytes, CudaCode::MEMORY_ALLOCATION),
-        })
+        Ok(set_unless_0(builder, self.page_lock_limit_bytes, |builder, bytes| {
+            builder.page_lock_limit(bytes, CudaCode::MEMORY_ALLOCATION)
+        }))
     }
 }
 

@@ -33,7 +33,7 @@ use super::request::User;
 use super::status::told;
 use super::table::{Counted, Inside};
 use super::{
-    Out, Wanted, freeing, growing, handle, handle_type, pinlane_device_buffer, pinlane_pool,
+    Out, freeing, growing, handle, handle_type, pinlane_device_buffer, pinlane_pool,
     pinlane_request, pinlane_status, pinlane_stream, pointer, refused,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn pinlane_prefetch_next_async(
     // SAFETY: the caller's precondition on `request`.
     unsafe { Out::new("request", request) }.start(FUNCTION, || {
         let prefetch: Counted<Inside<_>> = handle::get_counted(prefetch)?;
-        let prefetched = prefetched.ok_or_else(|| pointer::null("prefetched", Wanted::Function))?;
+        let prefetched = pointer::function("prefetched", prefetched)?;
         if in_host_function() {
             let remedy = "ask for a batch outside of host functions";
             return Err(refused(ErrorKind::Unsupported, "a batch cannot be had here", remedy));

@@ -1,7 +1,7 @@
 //! Options of a pipeline, and how far one has come.
 
 use super::producer::Source;
-use crate::capi::{check_flags, growing, layout};
+use crate::capi::{check_flags, growing, layout, set_unless_0};
 use crate::error::Result;
 use crate::prefetch::{Prefetch, Progress};
 
@@ -38,10 +38,9 @@ impl pinlane_prefetch_options {
     pub(super) fn apply(&self, prefetch: Prefetch<Source>) -> Result<Prefetch<Source>> {
         check_flags(self.flags, PINLANE_PREFETCH_UNORDERED | PINLANE_PREFETCH_DROP_LAST)?;
         check_flags(self.reserved, 0)?;
-        let or = |number, default| if number == 0 { default } else { number as usize };
+        let prefetch = set_unless_0(prefetch, self.depth as usize, Prefetch::depth);
+        let prefetch = set_unless_0(prefetch, self.workers as usize, Prefetch::workers);
         Ok(prefetch
-            .depth(or(self.depth, 3))
-            .workers(or(self.workers, 2))
             .ordered(self.flags & PINLANE_PREFETCH_UNORDERED == 0)
             .drop_last(self.flags & PINLANE_PREFETCH_DROP_LAST != 0))
     }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use super::failure::Failure;
 use crate::capi::memory;
 use crate::capi::status::{PINLANE_STATUS_END, PINLANE_STATUS_OK, call_and_listen};
-use crate::capi::{Wanted, growing, invalid, layout, pointer};
+use crate::capi::{growing, invalid, layout, pointer};
 use crate::error::{Error, Result};
 use crate::prefetch::{FillBlock, HostBatch, IntoHostBatch, Slices};
 use crate::sync::sanitizer::{self, Tag};
@@ -171,7 +171,7 @@ impl Source {
     ///   `user`, on any thread. They do not unwind.
     pub(super) unsafe fn new(functions: pinlane_producer, calls: Arc<Calls>) -> Result<Self> {
         if functions.next.is_none() || functions.describe.is_none() {
-            return Err(pointer::null("the producer's next or describe", Wanted::Function));
+            return Err(pointer::null("the producer's next or describe", "pass a function"));
         }
         Ok(Source(Arc::new(Producer { functions, calls, tag: Tag::new() })))
     }

@@ -36,6 +36,7 @@
 //!   the word without a read-modify-write. Who sees it says that the handle is freed, and writes
 //!   nothing. If the home has ended just then, the thread frees the object as another.
 
+use super::inside::leave;
 use super::records::{Name, Place, Record, Records, Uses};
 use super::slot::{Access, FREEING, Freed, Miss, NOBODY, Slot};
 
@@ -121,25 +122,6 @@ fn come<'r, T>(
         slot.end_home(generation);
     }
     if uses.have(FREEING.mark) { Err(Miss::Invalid) } else { Ok(uses) }
-}
-
-/// Ends a use. If the object has been freed, the caller must try to [take](take) it.
-#[inline(always)]
-#[must_use]
-pub fn leave<T>(
-    slot: &Slot<T>,
-    generation: u32,
-    access: Access,
-    place: &Option<Place>,
-) -> Option<Freed> {
-    match place {
-        Some(place) => {
-            place.vacate();
-            slot.freed(generation)
-        }
-        None if slot.leave(access) => slot.freed(generation),
-        None => None,
-    }
 }
 
 /// Ends the life of an object. Of several calls one succeeds. True if the caller has an object to

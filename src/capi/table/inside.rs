@@ -23,7 +23,7 @@
 //!   that frees. So at least one of them takes the object, and [`Slot::take`] lets only one.
 
 use super::records::{Name, Place, Record, Records, Uses};
-use super::slot::{Freed, Miss, SHARED, Slot};
+use super::slot::{Access, Freed, Miss, SHARED, Slot};
 
 /// Lets the call share an object until it [leaves](leave). `here` is the calling thread's record.
 /// Gives the call's place there; without one, the slot counts the call. If this fails with a
@@ -42,7 +42,7 @@ pub fn enter<T>(
         if slot.is_live(generation) {
             return Ok(place);
         }
-        return Err((Miss::Invalid, leave(slot, generation, &place)));
+        return Err((Miss::Invalid, leave(slot, generation, SHARED, &place)));
     }
     match slot.enter(generation, SHARED) {
         Ok(()) => Ok(None),
@@ -50,16 +50,22 @@ pub fn enter<T>(
     }
 }
 
-/// Ends a use. If the object has been freed, the caller must try to [take](take) it.
+/// Ends a call of either kind. If this gives [`Freed`], the call must try to [take](take) the
+/// object.
 #[inline(always)]
 #[must_use]
-pub fn leave<T>(slot: &Slot<T>, generation: u32, place: &Option<Place>) -> Option<Freed> {
+pub fn leave<T>(
+    slot: &Slot<T>,
+    generation: u32,
+    access: Access,
+    place: &Option<Place>,
+) -> Option<Freed> {
     match place {
         Some(place) => {
             place.vacate();
             slot.freed(generation)
         }
-        None if slot.leave(SHARED) => slot.freed(generation),
+        None if slot.leave(access) => slot.freed(generation),
         None => None,
     }
 }

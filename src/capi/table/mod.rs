@@ -42,9 +42,13 @@ const GENERATIONS: u32 = 1 << 24;
 const FIRST: usize = 64;
 const CHUNKS: usize = 27;
 
-/// A kind of objects, which have a table.
+/// A kind of objects, which have a table: an opaque type of the C interface. A handle owns its
+/// object, which lives until the type's `pinlane_*_free` is called, and no longer than the calls
+/// that use it then.
 pub(super) trait Kind: Sized + 'static {
     type Object: Send + Sync + 'static;
+    /// What messages call it.
+    const NAME: &'static str;
     /// The table's own in the process, and not 0.
     const NUMBER: u8;
     /// Whether many threads use an object at once, and it is rarely freed. A call on it is then
@@ -294,11 +298,7 @@ impl How for Exclusive {
 impl<K: Kind, A: How> Drop for Call<K, A> {
     #[inline(always)]
     fn drop(&mut self) {
-        let freed = if K::SHARED {
-            inside::leave(self.slot, self.entry.generation, &self.place)
-        } else {
-            home::leave(self.slot, self.entry.generation, A::ACCESS, &self.place)
-        };
+        let freed = inside::leave(self.slot, self.entry.generation, A::ACCESS, &self.place);
         K::table().finish(self.slot, self.entry, freed);
     }
 }

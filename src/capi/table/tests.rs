@@ -10,6 +10,7 @@ macro_rules! kind {
         enum Test {}
         impl Kind for Test {
             type Object = Arc<u32>;
+            const NAME: &'static str = "test";
             const NUMBER: u8 = $number;
             const SHARED: bool = $shared;
             fn table() -> &'static Table<Self> {

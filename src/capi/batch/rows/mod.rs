@@ -14,7 +14,7 @@ mod layers;
 use self::indices::{Numbers, pinlane_indices};
 use self::layers::pinlane_layer;
 use super::lend::Sides;
-use crate::capi::{Out, Wanted, invalid, pinlane_status, pinlane_stream, pinlane_ticket, pointer};
+use crate::capi::{Out, invalid, pinlane_status, pinlane_stream, pinlane_ticket, pointer};
 use crate::copy::entry::Direction;
 use crate::error::Result;
 
@@ -218,7 +218,7 @@ unsafe fn one_layer<'a>(
     // SAFETY: the first precondition.
     let layer = unsafe { pointer::inputs("layer", layer, 1) }?;
     if indices.is_null() {
-        return Err(pointer::null("indices", Wanted::Variable));
+        return Err(pointer::null("indices", pointer::VARIABLE));
     }
     // SAFETY: the second precondition.
     Ok((layer, unsafe { Numbers::new("indices", indices) }?))
