@@ -134,6 +134,18 @@ impl Context {
         std::ptr::addr_eq(Arc::as_ptr(&self.driver), Arc::as_ptr(&other.driver))
     }
 
+    /// Refuses what belongs to another driver than a stream of this device, by its name. Objects of
+    /// two drivers know nothing of each other's streams and memory.
+    #[inline]
+    pub(crate) fn check_driver(
+        &self,
+        operation: &'static str,
+        theirs: &Context,
+        name: &str,
+    ) -> Result<()> {
+        if self.same_driver(theirs) { Ok(()) } else { Err(other_driver(operation, name)) }
+    }
+
     /// An error of the CUDA runtime on this device.
     #[cold]
     pub(crate) fn error(
@@ -194,6 +206,16 @@ impl Context {
     pub(crate) fn quarantined(&self) -> usize {
         self.quarantined.load(Ordering::Relaxed)
     }
+}
+
+#[cold]
+fn other_driver(operation: &'static str, name: &str) -> Error {
+    Error::new(
+        ErrorKind::WrongDevice,
+        operation,
+        format!("the {name} belongs to another driver than the stream"),
+        "use devices of one emulator, or GPUs only",
+    )
 }
 
 impl std::fmt::Debug for Context {

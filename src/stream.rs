@@ -165,14 +165,7 @@ impl Stream {
     pub fn wait_for(&self, ticket: &Ticket) -> Result<()> {
         self.timeline.open("Stream::wait_for")?;
         let Some((producer, position)) = ticket.at() else { return Ok(()) };
-        if !producer.context().same_driver(self.timeline.context()) {
-            return Err(Error::new(
-                ErrorKind::WrongDevice,
-                "Stream::wait_for",
-                "the ticket belongs to another driver than the stream",
-                "use devices of one emulator, or GPUs only",
-            ));
-        }
+        self.timeline.context().check_driver("Stream::wait_for", producer.context(), "ticket")?;
         self.timeline.wait_for(producer, position, "Stream::wait_for")
     }
 

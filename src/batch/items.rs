@@ -2,9 +2,11 @@
 
 use bytemuck::Pod;
 
+use crate::context::Context;
 use crate::copy::entry::Entry;
 use crate::memory::{
-    DeviceBuf, DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedSlice, PinnedSliceMut,
+    DeviceBuf, DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedBytes, PinnedSlice,
+    PinnedSliceMut,
 };
 use crate::pool::block_at;
 
@@ -39,29 +41,79 @@ pub struct DeviceCopy<'a> {
     pub(super) dst: DeviceBytes<'a>,
 }
 
+/// The host's side of a copy, borrowed for `'a`: exclusively if it is written.
+#[derive(Clone, Copy)]
+pub(super) struct HostSide<'a> {
+    pub(super) host: *mut u8,
+    pub(super) bytes: usize,
+    /// If it is page-locked.
+    pub(super) pinned: Option<PinnedBytes<'a>>,
+    /// It is a slice, which is borrowed only for the call, even if it is page-locked.
+    pub(super) is_slice: bool,
+}
+
+impl<'a> HostSide<'a> {
+    #[inline]
+    pub(super) fn read<T: Pod>(side: HostSlice<'a, T>, context: &Context) -> Self {
+        match side {
+            // SAFETY: the slice is borrowed for 'a.
+            HostSlice::Pageable(slice) => unsafe {
+                Self::of_slice(slice.as_ptr().cast_mut().cast(), size_of_val(slice), context)
+            },
+            HostSlice::Pinned(view) => HostSide {
+                host: view.as_ptr().cast_mut().cast(),
+                bytes: view.len() * size_of::<T>(),
+                pinned: Some(view.bytes()),
+                is_slice: false,
+            },
+        }
+    }
+
+    #[inline]
+    pub(super) fn write<T: Pod>(side: HostSliceMut<'a, T>, context: &Context) -> Self {
+        match side {
+            // SAFETY: the slice is borrowed exclusively for 'a.
+            HostSliceMut::Pageable(slice) => unsafe {
+                Self::of_slice(slice.as_mut_ptr().cast(), size_of_val(slice), context)
+            },
+            HostSliceMut::Pinned(mut view) => HostSide {
+                host: view.as_mut_ptr().cast(),
+                bytes: view.len() * size_of::<T>(),
+                pinned: Some(view.into_bytes()),
+                is_slice: false,
+            },
+        }
+    }
+
+    /// # Safety
+    ///
+    /// * `bytes` bytes from `host` on are borrowed for `'a`, exclusively if they are written.
+    #[inline]
+    unsafe fn of_slice(host: *mut u8, bytes: usize, context: &Context) -> Self {
+        // SAFETY: the bytes are borrowed for 'a, so they stay allocated.
+        let pinned = unsafe { block_at(host, bytes, context) };
+        HostSide { host, bytes, pinned, is_slice: true }
+    }
+
+    /// `bytes` of its bytes from `start` on, which must lie in it.
+    pub(super) fn part(&self, start: usize, bytes: usize) -> Self {
+        HostSide { host: self.host.wrapping_add(start), bytes, ..*self }
+    }
+
+    #[inline]
+    pub(super) fn with(self, device: DeviceBytes<'a>) -> BatchItem<'a> {
+        let HostSide { host, bytes, pinned, is_slice } = self;
+        BatchItem { entry: Entry::of(host, pinned, device), host_bytes: bytes, is_slice }
+    }
+}
+
 /// An entry whose two lengths have not been compared yet.
 #[derive(Clone, Copy)]
 pub(super) struct BatchItem<'a> {
     pub(super) entry: Entry<'a>,
     pub(super) host_bytes: usize,
-    /// The host's side is a slice, which may be page-locked all the same.
+    /// As in [`HostSide`].
     pub(super) is_slice: bool,
-}
-
-impl<'a> BatchItem<'a> {
-    /// # Safety
-    ///
-    /// * `host_bytes` bytes from `host` on are borrowed for `'a`, exclusively for a download.
-    #[inline]
-    unsafe fn of_slice(host: *const u8, host_bytes: usize, device: DeviceBytes<'a>) -> Self {
-        // SAFETY: the bytes are borrowed for 'a, so they stay allocated.
-        let block = unsafe { block_at(host, host_bytes, device.context()) };
-        let entry = match block {
-            Some(block) => Entry::pinned(host, block, device),
-            None => Entry::pageable(host, device),
-        };
-        BatchItem { entry, host_bytes, is_slice: true }
-    }
 }
 
 impl<'a> Upload<'a> {
@@ -72,18 +124,8 @@ impl<'a> Upload<'a> {
         src: impl Into<HostSlice<'a, T>>,
         dst: impl Into<DeviceSliceMut<'a, T>>,
     ) -> Self {
-        let device = dst.into().into();
-        Upload(match src.into() {
-            // SAFETY: the slice is borrowed for 'a.
-            HostSlice::Pageable(src) => unsafe {
-                BatchItem::of_slice(src.as_ptr().cast(), size_of_val(src), device)
-            },
-            HostSlice::Pinned(src) => BatchItem {
-                entry: Entry::pinned(src.as_ptr().cast(), src.bytes(), device),
-                host_bytes: src.len() * size_of::<T>(),
-                is_slice: false,
-            },
-        })
+        let device: DeviceBytes<'a> = dst.into().into();
+        Upload(HostSide::read(src.into(), device.context()).with(device))
     }
 
     /// The number of bytes at the destination.
@@ -105,18 +147,8 @@ impl<'a> Download<'a> {
         src: impl Into<DeviceSlice<'a, T>>,
         dst: impl Into<HostSliceMut<'a, T>>,
     ) -> Self {
-        let device = src.into().into();
-        Download(match dst.into() {
-            // SAFETY: the slice is borrowed exclusively for 'a.
-            HostSliceMut::Pageable(dst) => unsafe {
-                BatchItem::of_slice(dst.as_mut_ptr().cast(), size_of_val(dst), device)
-            },
-            HostSliceMut::Pinned(mut dst) => {
-                let (host, host_bytes) = (dst.as_mut_ptr().cast(), dst.len() * size_of::<T>());
-                let entry = Entry::pinned(host, dst.into_bytes(), device);
-                BatchItem { entry, host_bytes, is_slice: false }
-            }
-        })
+        let device: DeviceBytes<'a> = src.into().into();
+        Download(HostSide::write(dst.into(), device.context()).with(device))
     }
 
     /// The number of bytes at the source.

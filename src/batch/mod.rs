@@ -142,53 +142,46 @@ impl Stream {
         self.download_entries(door, list, Some(&mut each)).map(drop)
     }
 
-    fn upload_entries(
-        &self,
-        door: Door<'_>,
-        Uploads(list, prepared): &mut Uploads<'_>,
-    ) -> Result<Ticket> {
-        let batch = Batch::new(door, Direction::Up, list, prepared)?;
-        let may_overlap = batch.iter().any(|it| it.survey.may_overlap)
-            || batch.iter().count() == 2 && batch.iter().any(|it| it.survey.is_borrowed);
-        if may_overlap && !prepared.are_apart {
-            let entries = batch.iter().flat_map(|transfer| transfer.entries);
-            let ranges = entries.map(|entry| (entry.device().ptr(), entry.bytes()));
-            check_disjoint(door.operation, ranges)?;
-        }
-        prepared.are_apart = true;
-        let engine = self.device.engine()?;
-        let routes = batch.routes(engine.abilities(door)?, list.route)?;
-        let Batch { pinned, pageable } = batch;
-        let mut ticket = None;
-        if let Some(transfer) = pinned {
-            let (pool, kept) = (&engine.lists, &mut prepared.lists);
-            let mut portions = direct::enqueue(&transfer, routes[0], usize::MAX, pool, kept)?;
-            ticket = portions.pop().map(|(_, last)| last);
-        }
-        if let Some(transfer) = pageable {
-            // After the page-locked copies on the stream, so its ticket covers them too.
-            ticket = Some(engine.upload(transfer, routes[1], Workload::Copying)?);
-        }
-        ticket.map_or_else(|| door.nothing(), Ok)
+    fn upload_entries(&self, door: Door<'_>, uploads: &mut Uploads<'_>) -> Result<Ticket> {
+        self.copy_entries(door, Direction::Up, &uploads.0, &mut uploads.1, None)
     }
 
     fn download_entries(
         &self,
         door: Door<'_>,
-        Downloads(list, prepared): &mut Downloads<'_>,
+        downloads: &mut Downloads<'_>,
+        each: Option<Each<'_>>,
+    ) -> Result<Ticket> {
+        self.copy_entries(door, Direction::Down, &downloads.0, &mut downloads.1, each)
+    }
+
+    /// The ticket is for all entries. Downloads may be told of, each as it lands.
+    fn copy_entries<'a>(
+        &self,
+        door: Door<'_>,
+        direction: Direction,
+        list: &List<'a>,
+        prepared: &mut Prepared<'a>,
         mut each: Option<Each<'_>>,
     ) -> Result<Ticket> {
-        let batch = Batch::new(door, Direction::Down, list, prepared)?;
+        let batch = Batch::new(door, direction, list, prepared)?;
+        if direction == Direction::Up && !prepared.are_apart {
+            batch.check_disjoint(door)?;
+            prepared.are_apart = true;
+        }
         let engine = self.device.engine()?;
         let routes = batch.routes(engine.abilities(door)?, list.route)?;
         let Batch { pinned, pageable } = batch;
-        let mut ticket = door.nothing()?;
+        if pinned.is_none() && pageable.is_none() {
+            door.nothing()?;
+        }
+        let mut ticket = Ticket::done();
         if let Some(transfer) = pinned {
             let bytes = if each.is_some() { PORTION } else { usize::MAX };
             let (pool, kept) = (&engine.lists, &mut prepared.lists);
             let portions = direct::enqueue(&transfer, routes[0], bytes, pool, kept)?;
             // Until all have landed, if it must wait for that.
-            let _job = transfer.unless_it_waits();
+            let _transfer = transfer.unless_it_waits();
             ticket = portions.last().map_or(ticket, |(_, last)| last.clone());
             if let Some(each) = &mut each {
                 let mut numbers = list.numbers(true);
@@ -202,15 +195,19 @@ impl Stream {
         } else if let Some(each) = &mut each {
             tell(each, &list.pinned, &mut list.numbers(true));
         }
-        if let Some(transfer) = pageable {
-            let mut numbers = list.numbers(false);
-            engine.download(transfer, routes[1], Workload::Copying, &mut |n| {
-                if let Some(each) = &mut each {
-                    tell(each, &list.pageable[n..=n], &mut numbers);
-                }
-            })?;
-        } else if let Some(each) = &mut each {
-            tell(each, &list.pageable, &mut list.numbers(false));
+        let mut numbers = list.numbers(false);
+        match (pageable, each) {
+            // After the page-locked copies on the stream, so its ticket covers them too.
+            (Some(transfer), None) => {
+                ticket = engine.copy(transfer, routes[1], Workload::Copying)?;
+            }
+            (Some(transfer), Some(mut each)) => {
+                engine.download_each(transfer, routes[1], Workload::Copying, &mut |n| {
+                    tell(&mut each, &list.pageable[n..=n], &mut numbers);
+                })?;
+            }
+            (None, Some(mut each)) => tell(&mut each, &list.pageable, &mut numbers),
+            (None, None) => {}
         }
         Ok(ticket)
     }
@@ -262,8 +259,17 @@ impl<'e, 'a> Batch<'e, 'a> {
         Ok(batch)
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Transfer<'e, 'a>> {
-        self.pinned.iter().chain(&self.pageable)
+    /// Refuses destinations on the device that overlap.
+    fn check_disjoint(&self, door: Door<'_>) -> Result<()> {
+        let parts = || self.pinned.iter().chain(&self.pageable);
+        let may_overlap = parts().any(|it| it.survey.may_overlap)
+            || parts().count() == 2 && parts().any(|it| it.survey.is_borrowed);
+        if !may_overlap {
+            return Ok(());
+        }
+        let entries = parts().flat_map(|it| it.entries);
+        let ranges = entries.map(|entry| (entry.device().ptr(), entry.bytes()));
+        check_disjoint(door.operation, ranges)
     }
 
     /// The routes of the two parts; the caller's, if there is one.

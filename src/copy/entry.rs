@@ -33,6 +33,16 @@ impl Direction {
             (Direction::Up, Side::Host) | (Direction::Down, Side::Device) => Access::Read,
         }
     }
+
+    /// What belongs to the host and to the device, as what belongs to the source and to the
+    /// destination; and the other way round.
+    #[inline]
+    pub(crate) fn pair<T>(self, host: T, device: T) -> (T, T) {
+        match self {
+            Direction::Up => (host, device),
+            Direction::Down => (device, host),
+        }
+    }
 }
 
 /// The longest item of the moving kernel in bytes. One warp moves an item, so a longer one is cut.
@@ -119,16 +129,24 @@ impl<'a> Entry<'a> {
         pinned: PinnedBytes<'a>,
         device: DeviceBytes<'a>,
     ) -> Self {
-        let (host, pinned) = (host.cast_mut(), Some(pinned));
-        Entry { host, pinned, far: None, device, borrow: PhantomData }
+        Self::of(host, Some(pinned), device)
     }
 
     /// `host` is the address of as many bytes of pageable memory as `device` has: borrowed for
     /// `'a`, exclusively if it is for a download.
     #[inline]
     pub(crate) fn pageable(host: *const u8, device: DeviceBytes<'a>) -> Self {
-        let host = host.cast_mut();
-        Entry { host, pinned: None, far: None, device, borrow: PhantomData }
+        Self::of(host, None, device)
+    }
+
+    /// As [`pinned`](Self::pinned) or, without a block, as [`pageable`](Self::pageable).
+    #[inline]
+    pub(crate) fn of(
+        host: *const u8,
+        pinned: Option<PinnedBytes<'a>>,
+        device: DeviceBytes<'a>,
+    ) -> Self {
+        Entry { host: host.cast_mut(), pinned, far: None, device, borrow: PhantomData }
     }
 
     #[inline]

@@ -73,11 +73,8 @@ impl Direction {
     /// A copy between page-locked memory and the device.
     #[inline]
     pub(crate) fn batch_copy(self, host: *const u8, device: DevicePtr, bytes: usize) -> BatchCopy {
-        let host = host.expose_provenance() as u64;
-        match self {
-            Direction::Up => BatchCopy { dst: device, src: host, bytes },
-            Direction::Down => BatchCopy { dst: host, src: device, bytes },
-        }
+        let (src, dst) = self.pair(host.expose_provenance() as u64, device);
+        BatchCopy { dst, src, bytes }
     }
 
     /// The same, as an item for the kernel.

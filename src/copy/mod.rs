@@ -190,7 +190,7 @@ impl Stream {
         }
         let entry = Entry::from_host(src, device);
         let transfer = Transfer::new(door, Direction::Up, slice::from_ref(&entry))?;
-        engine.upload(transfer, Route::Copies, Workload::Copying)
+        engine.copy(transfer, Route::Copies, Workload::Copying)
     }
 
     /// Copies `src` on this stream's device to `dst`, pageable memory, and returns when the data
@@ -237,7 +237,7 @@ impl Stream {
         }
         let entry = Entry::to_host(dst, device);
         let transfer = Transfer::new(door, Direction::Down, slice::from_ref(&entry))?;
-        engine.download(transfer, Route::Copies, Workload::Copying, &mut |_| {})
+        engine.copy(transfer, Route::Copies, Workload::Copying).map(drop)
     }
 
     /// The door to this stream for a call of that name.

@@ -63,9 +63,7 @@ impl<'s> Door<'s> {
     pub(crate) fn wait_for_conflicts(self, operands: &[Operand<'_>]) -> Result<&'s dyn Driver> {
         let driver = self.stream.open(self.operation)?;
         for operand in operands {
-            if !self.stream.context().same_driver(operand.context) {
-                return Err(self.other_driver());
-            }
+            self.check_driver(operand.context)?;
             if !operand.hazards.is_used_elsewhere(self.stream) {
                 continue;
             }
@@ -126,21 +124,10 @@ impl<'s> Door<'s> {
         Ok((value, Ticket::new(Arc::clone(stream), submission.fence.position)))
     }
 
-    /// Objects of two drivers know nothing of each other's streams and memory.
+    /// The buffer must belong to the stream's driver.
     #[inline]
     pub(crate) fn check_driver(self, theirs: &Context) -> Result<()> {
-        let same = self.stream.context().same_driver(theirs);
-        if same { Ok(()) } else { Err(self.other_driver()) }
-    }
-
-    #[cold]
-    fn other_driver(self) -> Error {
-        Error::new(
-            ErrorKind::WrongDevice,
-            self.operation,
-            "the buffer belongs to another driver than the stream",
-            "use devices of one emulator, or GPUs only",
-        )
+        self.stream.context().check_driver(self.operation, theirs, "buffer")
     }
 
     /// The stream must belong to one of the devices that the work touches.

@@ -86,7 +86,7 @@ impl Stream {
         let both = sources.iter().zip(&ranges);
         let entries: Vec<_> = both.map(|(source, &(_, dst))| Entry::far(source, dst)).collect();
         let transfer = Transfer::new(door, Direction::Up, &entries)?;
-        engine.upload(transfer, Route::Copies, Workload::Waiting)
+        engine.copy(transfer, Route::Copies, Workload::Waiting)
     }
 }
 

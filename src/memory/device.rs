@@ -12,14 +12,14 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Range, RangeBounds};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Pod;
 
 use super::hazard::{Access, Hazards, Use};
 use super::range::in_bytes;
-use super::{Operand, Tracked, TrackedMut, byte_count, range, sealed};
+use super::{Operand, byte_count};
 use crate::context::Context;
 use crate::driver::DevicePtr;
 use crate::error::{CudaCode, Error, ErrorKind, Result};
@@ -79,7 +79,7 @@ impl DeviceRegion {
         Ok(region)
     }
 
-    fn operand(&self, range: Range<usize>, access: Access) -> Operand<'_> {
+    pub(super) fn operand(&self, range: Range<usize>, access: Access) -> Operand<'_> {
         Operand { context: &self.context, hazards: &self.hazards, range, access }
     }
 }
@@ -227,16 +227,14 @@ impl<T: Pod> DeviceBuf<T> {
         &self.region.context
     }
 
+    pub(super) fn region(&self) -> &DeviceRegion {
+        &self.region
+    }
+
     /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.region.len
-    }
-
-    /// Whether there are no elements.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.region.len == 0
     }
 
     /// The device address of the first element, for kernels and libraries; see
@@ -244,40 +242,6 @@ impl<T: Pod> DeviceBuf<T> {
     #[must_use]
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.region.ptr
-    }
-
-    /// A view of the elements in `range`.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
-    #[inline]
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
-        let range = range::resolve::<T>("DeviceBuf::slice", range, self.region.len)?;
-        Ok(DeviceSlice { region: &self.region, range, element: PhantomData })
-    }
-
-    /// A view of the elements in `range` that may be written.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
-    #[inline]
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
-        let range = range::resolve::<T>("DeviceBuf::slice_mut", range, self.region.len)?;
-        Ok(DeviceSliceMut { region: &self.region, range, element: PhantomData })
-    }
-
-    /// The whole buffer as a view.
-    #[must_use]
-    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
-        DeviceSlice { region: &self.region, range: 0..self.region.len, element: PhantomData }
-    }
-
-    /// The whole buffer as a view that may be written.
-    #[must_use]
-    pub fn as_slice_mut(&mut self) -> DeviceSliceMut<'_, T> {
-        DeviceSliceMut { region: &self.region, range: 0..self.region.len, element: PhantomData }
     }
 }
 
@@ -293,132 +257,62 @@ impl<T: Pod> fmt::Debug for DeviceBuf<T> {
 
 /// A shared view of a part of a [`DeviceBuf`].
 pub struct DeviceSlice<'a, T: Pod> {
-    region: &'a DeviceRegion,
-    range: Range<usize>,
-    element: PhantomData<&'a [T]>,
+    pub(super) region: &'a DeviceRegion,
+    pub(super) range: Range<usize>,
+    pub(super) element: PhantomData<&'a [T]>,
 }
 
 /// An exclusive view of a part of a [`DeviceBuf`].
 pub struct DeviceSliceMut<'a, T: Pod> {
     /// Several views share it. Their ranges are disjoint, and each view is exclusive.
-    region: &'a DeviceRegion,
-    range: Range<usize>,
-    element: PhantomData<&'a mut [T]>,
-}
-
-impl<T: Pod> Clone for DeviceSlice<'_, T> {
-    fn clone(&self) -> Self {
-        DeviceSlice { region: self.region, range: self.range.clone(), element: PhantomData }
-    }
+    pub(super) region: &'a DeviceRegion,
+    pub(super) range: Range<usize>,
+    pub(super) element: PhantomData<&'a mut [T]>,
 }
 
 impl<'a, T: Pod> DeviceSlice<'a, T> {
-    /// The number of elements.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    /// Whether there are no elements.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
-
-    /// The device address of the first element; see [`DeviceBuf::as_device_ptr`].
-    #[must_use]
-    pub fn as_device_ptr(&self) -> DevicePtr {
-        self.region.ptr + in_bytes::<T>(&self.range).start as DevicePtr
-    }
-
-    /// The same bytes as elements of another type.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidValue`] if the bytes are not a whole number of elements, or not aligned
-    /// for them.
-    pub fn cast<U: Pod>(self) -> Result<DeviceSlice<'a, U>> {
-        let range = cast_range::<T, U>(self.region.ptr, &self.range)?;
-        Ok(DeviceSlice { region: self.region, range, element: PhantomData })
-    }
-
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.region.context
-    }
-
     /// The same memory, without its type.
     pub(crate) fn as_bytes(&self) -> DeviceBytes<'a> {
         DeviceBytes::new(self.region, in_bytes::<T>(&self.range))
     }
 }
 
-impl<'a, T: Pod> DeviceSliceMut<'a, T> {
-    /// The number of elements.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
+macro_rules! device_view {
+    ($view:ident) => {
+        impl<'a, T: Pod> $view<'a, T> {
+            /// The device address of the first element; see [`DeviceBuf::as_device_ptr`].
+            #[must_use]
+            pub fn as_device_ptr(&self) -> DevicePtr {
+                self.region.ptr + in_bytes::<T>(&self.range).start as DevicePtr
+            }
 
-    /// Whether there are no elements.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
+            /// The same bytes as elements of another type.
+            ///
+            /// # Errors
+            ///
+            /// [`ErrorKind::InvalidValue`] if the bytes are not a whole number of elements, or not
+            /// aligned for them.
+            pub fn cast<U: Pod>(self) -> Result<$view<'a, U>> {
+                let range = cast_range::<T, U>(self.region.ptr, &self.range)?;
+                Ok($view { region: self.region, range, element: PhantomData })
+            }
 
-    /// The device address of the first element; see [`DeviceBuf::as_device_ptr`].
-    #[must_use]
-    pub fn as_device_ptr(&self) -> DevicePtr {
-        self.region.ptr + in_bytes::<T>(&self.range).start as DevicePtr
-    }
+            pub(crate) fn context(&self) -> &Arc<Context> {
+                &self.region.context
+            }
+        }
 
-    /// A second view of the same elements.
-    ///
-    /// # Safety
-    ///
-    /// * Of a view and its twins, one is used at a time, including everything that borrows from it.
-    pub(crate) unsafe fn twin(&self) -> Self {
-        DeviceSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
-    }
-
-    /// The same view, borrowed for a shorter time.
-    #[must_use]
-    pub fn reborrow(&mut self) -> DeviceSliceMut<'_, T> {
-        DeviceSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
-    }
-
-    /// Two exclusive views: the elements before `middle`, and those from `middle` on.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::OutOfRange`] if `middle` is more than [`len`](Self::len).
-    pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
-        let first = range::within::<T>("DeviceSliceMut::split_at_mut", ..middle, &self.range)?;
-        let second = first.end..self.range.end;
-        let part = |range| DeviceSliceMut { region: self.region, range, element: PhantomData };
-        Ok((part(first), part(second)))
-    }
-
-    /// A shared view of the same elements.
-    #[must_use]
-    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
-        DeviceSlice { region: self.region, range: self.range.clone(), element: PhantomData }
-    }
-
-    /// The same bytes as elements of another type.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidValue`] if the bytes are not a whole number of elements, or not aligned
-    /// for them.
-    pub fn cast<U: Pod>(self) -> Result<DeviceSliceMut<'a, U>> {
-        let range = cast_range::<T, U>(self.region.ptr, &self.range)?;
-        Ok(DeviceSliceMut { region: self.region, range, element: PhantomData })
-    }
-
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.region.context
-    }
+        /// Consumes the view. So what an exclusive one becomes is used exclusively too.
+        impl<'a, T: Pod> From<$view<'a, T>> for DeviceBytes<'a> {
+            fn from(view: $view<'a, T>) -> Self {
+                DeviceBytes::new(view.region, in_bytes::<T>(&view.range))
+            }
+        }
+    };
 }
+
+device_view!(DeviceSlice);
+device_view!(DeviceSliceMut);
 
 /// Device memory that a batch names, without its type: where it is, and where to record its uses.
 #[derive(Clone, Copy)]
@@ -484,19 +378,6 @@ impl<'a> DeviceBytes<'a> {
     }
 }
 
-impl<'a, T: Pod> From<DeviceSlice<'a, T>> for DeviceBytes<'a> {
-    fn from(view: DeviceSlice<'a, T>) -> Self {
-        DeviceBytes::new(view.region, in_bytes::<T>(&view.range))
-    }
-}
-
-/// Consumes the exclusive view, so the result is used exclusively too.
-impl<'a, T: Pod> From<DeviceSliceMut<'a, T>> for DeviceBytes<'a> {
-    fn from(view: DeviceSliceMut<'a, T>) -> Self {
-        DeviceBytes::new(view.region, in_bytes::<T>(&view.range))
-    }
-}
-
 /// The elements of `U` that are the same bytes as `range` of `T`, in memory that begins at `base`.
 ///
 /// Ranges count elements from the region's start. So the bytes before the range must be a whole
@@ -539,39 +420,3 @@ impl<'a, T: Pod> From<&'a mut DeviceBuf<T>> for DeviceSliceMut<'a, T> {
         buffer.as_slice_mut()
     }
 }
-
-impl<T: Pod> sealed::Sealed for DeviceBuf<T> {
-    fn reading(&self) -> Operand<'_> {
-        self.region.operand(0..self.region.bytes, Access::Read)
-    }
-}
-
-impl<T: Pod> sealed::SealedMut for DeviceBuf<T> {
-    fn writing(&mut self) -> Operand<'_> {
-        self.region.operand(0..self.region.bytes, Access::Write)
-    }
-}
-
-impl<T: Pod> sealed::Sealed for DeviceSlice<'_, T> {
-    fn reading(&self) -> Operand<'_> {
-        self.region.operand(in_bytes::<T>(&self.range), Access::Read)
-    }
-}
-
-impl<T: Pod> sealed::Sealed for DeviceSliceMut<'_, T> {
-    fn reading(&self) -> Operand<'_> {
-        self.region.operand(in_bytes::<T>(&self.range), Access::Read)
-    }
-}
-
-impl<T: Pod> sealed::SealedMut for DeviceSliceMut<'_, T> {
-    fn writing(&mut self) -> Operand<'_> {
-        self.region.operand(in_bytes::<T>(&self.range), Access::Write)
-    }
-}
-
-impl<T: Pod> Tracked for DeviceBuf<T> {}
-impl<T: Pod> TrackedMut for DeviceBuf<T> {}
-impl<T: Pod> Tracked for DeviceSlice<'_, T> {}
-impl<T: Pod> Tracked for DeviceSliceMut<'_, T> {}
-impl<T: Pod> TrackedMut for DeviceSliceMut<'_, T> {}

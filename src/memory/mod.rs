@@ -13,6 +13,7 @@ mod pinned_bytes;
 mod range;
 mod registered;
 mod registration;
+mod views;
 
 pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
 pub(crate) use device::{DeviceBytes, Heap};

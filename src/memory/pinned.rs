@@ -30,7 +30,7 @@ use super::block::{BlockOwner, BlockRef};
 use super::hazard::Access;
 use super::pinned_bytes::PinnedBytes;
 use super::range::in_bytes;
-use super::{Operand, Tracked, TrackedMut, range, sealed};
+use super::{Operand, range};
 use crate::driver::Poll;
 use crate::error::Result;
 use crate::sync::sanitizer;
@@ -106,16 +106,14 @@ impl<T: Pod> PinnedBuf<T> {
         self.region.bytes().announce_access(0..self.len * size_of::<T>(), access);
     }
 
+    pub(super) fn region(&self) -> PinnedBytes<'_> {
+        self.region.bytes()
+    }
+
     /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether there are no elements.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// The address of the first element, for foreign code that takes raw pointers. Report such use
@@ -160,40 +158,6 @@ impl<T: Pod> PinnedBuf<T> {
     /// [`NotReady`](crate::ErrorKind::NotReady) where `write` would wait; otherwise as for `read`.
     pub fn try_write(&mut self) -> Result<&mut [T]> {
         self.as_slice_mut().try_write_in("PinnedBuf::try_write")
-    }
-
-    /// A view of the elements in `range`. Does not block.
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if the range does not lie in the buffer.
-    #[inline]
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'_, T>> {
-        let range = range::resolve::<T>("PinnedBuf::slice", range, self.len)?;
-        Ok(PinnedSlice { region: self.region.bytes(), range, element: PhantomData })
-    }
-
-    /// A view of the elements in `range` that may be written. Does not block.
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if the range does not lie in the buffer.
-    #[inline]
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
-        let range = range::resolve::<T>("PinnedBuf::slice_mut", range, self.len)?;
-        Ok(PinnedSliceMut { region: self.region.bytes(), range, element: PhantomData })
-    }
-
-    /// The whole buffer as a view.
-    #[must_use]
-    pub fn as_slice(&self) -> PinnedSlice<'_, T> {
-        PinnedSlice { region: self.region.bytes(), range: 0..self.len, element: PhantomData }
-    }
-
-    /// The whole buffer as a view that may be written.
-    #[must_use]
-    pub fn as_slice_mut(&mut self) -> PinnedSliceMut<'_, T> {
-        PinnedSliceMut { region: self.region.bytes(), range: 0..self.len, element: PhantomData }
     }
 }
 
@@ -244,17 +208,17 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
 
 /// A shared view of a part of a [`PinnedBuf`].
 pub struct PinnedSlice<'a, T: Pod> {
-    region: PinnedBytes<'a>,
-    range: Range<usize>,
-    element: PhantomData<&'a [T]>,
+    pub(super) region: PinnedBytes<'a>,
+    pub(super) range: Range<usize>,
+    pub(super) element: PhantomData<&'a [T]>,
 }
 
 /// An exclusive view of a part of a [`PinnedBuf`].
 pub struct PinnedSliceMut<'a, T: Pod> {
     /// Several views share it. Their ranges are disjoint, and each view is exclusive.
-    region: PinnedBytes<'a>,
-    range: Range<usize>,
-    element: PhantomData<&'a mut [T]>,
+    pub(super) region: PinnedBytes<'a>,
+    pub(super) range: Range<usize>,
+    pub(super) element: PhantomData<&'a mut [T]>,
 }
 
 #[cfg(feature = "capi")]
@@ -281,25 +245,7 @@ impl<'a> PinnedSliceMut<'a, u8> {
     }
 }
 
-impl<T: Pod> Clone for PinnedSlice<'_, T> {
-    fn clone(&self) -> Self {
-        PinnedSlice { region: self.region, range: self.range.clone(), element: PhantomData }
-    }
-}
-
 impl<'a, T: Pod> PinnedSlice<'a, T> {
-    /// The number of elements.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    /// Whether there are no elements.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
-
     /// The address of the first element; see [`PinnedBuf::as_ptr`].
     #[must_use]
     pub fn as_ptr(&self) -> *const T {
@@ -356,37 +302,10 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
 }
 
 impl<'a, T: Pod> PinnedSliceMut<'a, T> {
-    /// The number of elements.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.range.len()
-    }
-
-    /// Whether there are no elements.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
-    }
-
     /// The address of the first element; see [`PinnedBuf::as_ptr`].
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut T {
         self.region.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
-    }
-
-    /// A second view of the same elements.
-    ///
-    /// # Safety
-    ///
-    /// * Of a view and its twins, one is used at a time, including everything that borrows from it.
-    pub(crate) unsafe fn twin(&self) -> Self {
-        PinnedSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
-    }
-
-    /// The same view, borrowed for a shorter time.
-    #[must_use]
-    pub fn reborrow(&mut self) -> PinnedSliceMut<'_, T> {
-        PinnedSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
     }
 
     /// A view of a part of this one. Does not block.
@@ -398,24 +317,6 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
         let range = range::within::<T>("PinnedSliceMut::slice_mut", range, &self.range)?;
         Ok(PinnedSliceMut { region: self.region, range, element: PhantomData })
-    }
-
-    /// Two exclusive views: the elements before `middle`, and those from `middle` on.
-    ///
-    /// # Errors
-    ///
-    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if `middle` is more than [`len`](Self::len).
-    pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
-        let first = range::within::<T>("PinnedSliceMut::split_at_mut", ..middle, &self.range)?;
-        let second = first.end..self.range.end;
-        let part = |range| PinnedSliceMut { region: self.region, range, element: PhantomData };
-        Ok((part(first), part(second)))
-    }
-
-    /// A shared view of the same elements.
-    #[must_use]
-    pub fn as_slice(&self) -> PinnedSlice<'_, T> {
-        PinnedSlice { region: self.region, range: self.range.clone(), element: PhantomData }
     }
 
     /// The elements, to write, for as long as the view was borrowed. Blocks until every pending
@@ -472,39 +373,3 @@ impl<'a, T: Pod> From<&'a mut PinnedBuf<T>> for PinnedSliceMut<'a, T> {
         buffer.as_slice_mut()
     }
 }
-
-impl<T: Pod> sealed::Sealed for PinnedBuf<T> {
-    fn reading(&self) -> Operand<'_> {
-        self.region.bytes().operand(in_bytes::<T>(&(0..self.len)), Access::Read)
-    }
-}
-
-impl<T: Pod> sealed::SealedMut for PinnedBuf<T> {
-    fn writing(&mut self) -> Operand<'_> {
-        self.region.bytes().operand(in_bytes::<T>(&(0..self.len)), Access::Write)
-    }
-}
-
-impl<T: Pod> sealed::Sealed for PinnedSlice<'_, T> {
-    fn reading(&self) -> Operand<'_> {
-        self.region.operand(in_bytes::<T>(&self.range), Access::Read)
-    }
-}
-
-impl<T: Pod> sealed::Sealed for PinnedSliceMut<'_, T> {
-    fn reading(&self) -> Operand<'_> {
-        self.region.operand(in_bytes::<T>(&self.range), Access::Read)
-    }
-}
-
-impl<T: Pod> sealed::SealedMut for PinnedSliceMut<'_, T> {
-    fn writing(&mut self) -> Operand<'_> {
-        self.region.operand(in_bytes::<T>(&self.range), Access::Write)
-    }
-}
-
-impl<T: Pod> Tracked for PinnedBuf<T> {}
-impl<T: Pod> TrackedMut for PinnedBuf<T> {}
-impl<T: Pod> Tracked for PinnedSlice<'_, T> {}
-impl<T: Pod> Tracked for PinnedSliceMut<'_, T> {}
-impl<T: Pod> TrackedMut for PinnedSliceMut<'_, T> {}

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
-use super::registration::{Registration, page_lock};
+use super::registration::{Registration, Terms, page_lock};
 use super::{Operand, Tracked, TrackedMut, sealed};
 use crate::context::Context;
 use crate::error::{Refused, Result};
@@ -124,23 +124,19 @@ impl<O: HostMemory> Registered<O> {
         // the only access to its elements.
         let mut owner = Box::new(owner);
         let elements = NonNull::from(owner.elements());
-        if owner.is_page_locked() {
-            if let Err(error) = context.driver("Device::register") {
-                return Err(Refused { value: *owner, error });
-            }
-            let registration = Registration::locked_elsewhere(context, elements, owner);
-            return Ok(Registered { buffer: registration.buffer(elements.len()), registration });
+        let (locked, terms) = if owner.is_page_locked() {
+            (context.driver("Device::register").map(drop), Terms::LockedElsewhere)
+        } else {
+            // SAFETY: the slice is readable and writable, and stays so while nobody uses the owner
+            // (`HostMemory`). Nobody does until the memory is unregistered, or forever. No
+            // operation uses the slice, since it is the owner's alone.
+            (unsafe { page_lock(context, "Device::register", elements) }, Terms::Owned)
+        };
+        if let Err(error) = locked {
+            return Err(Refused { value: *owner, error });
         }
-        // SAFETY: the slice is readable and writable, and stays so while nobody uses the owner
-        // (`HostMemory`). Nobody does until the memory is unregistered, or forever. No operation
-        // uses the slice, since it is the owner's alone.
-        match unsafe { page_lock(context, "Device::register", elements) } {
-            Ok(()) => {
-                let registration = Registration::new(context, elements, owner, false);
-                Ok(Registered { buffer: registration.buffer(elements.len()), registration })
-            }
-            Err(error) => Err(Refused { value: *owner, error }),
-        }
+        let registration = Registration::new(context, elements, owner, terms);
+        Ok(Registered { buffer: registration.buffer(elements.len()), registration })
     }
 }
 
@@ -157,7 +153,7 @@ pub(crate) fn with_registered<T: Pod, R>(
     // registration ends, here or by the buffer's drop. If the slice cannot be unregistered, the
     // call fails, and nothing uses the slice. No operation uses what is borrowed mutably.
     unsafe { page_lock(context, OPERATION, elements) }?;
-    let registration = Registration::new(context, elements, Box::new(()), true);
+    let registration = Registration::new(context, elements, Box::new(()), Terms::Lent);
     let mut buffer = registration.buffer(elements.len());
     let result = work(buffer.as_slice_mut());
     registration.end(OPERATION)?;
@@ -184,7 +180,7 @@ impl PinnedBuf<u8> {
         // SAFETY: mapped, readable and writable until unregistered, and not accessed by others, by
         // the precondition.
         unsafe { page_lock(context, operation, elements) }?;
-        let registration = Registration::new(context, elements, Box::new(()), true);
+        let registration = Registration::new(context, elements, Box::new(()), Terms::Lent);
         Ok((registration.buffer(bytes), Lent(registration)))
     }
 }

@@ -101,11 +101,19 @@ pub(super) struct Registration<O> {
     block: Block,
     /// Taken when the registration ends. An owner that is not taken leaks.
     owner: Mutex<Option<ManuallyDrop<Box<O>>>>,
-    /// Whether the memory belongs to a caller, who gets it back whatever happens.
-    lent: bool,
-    /// Whether somebody else has page-locked the memory, and unlocks it.
-    locked_elsewhere: bool,
+    terms: Terms,
     me: Weak<Self>,
+}
+
+/// Whose memory is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Terms {
+    /// The owner's.
+    Owned,
+    /// The owner's, who has page-locked it, and unlocks it.
+    LockedElsewhere,
+    /// A caller's, who gets it back whatever happens.
+    Lent,
 }
 
 /// Why the registration could not end.
@@ -117,32 +125,12 @@ enum NotEnded {
 }
 
 impl<O: Send + 'static> Registration<O> {
-    /// The caller has page-locked `elements`. They belong to `owner` or, if `lent`, to a caller of
-    /// the crate.
+    /// `elements` are page-locked: by the caller, unless the owner has done so.
     pub(super) fn new<T>(
         context: &Arc<Context>,
         elements: NonNull<[T]>,
         owner: Box<O>,
-        lent: bool,
-    ) -> Arc<Self> {
-        Self::of_memory(context, elements, owner, lent, false)
-    }
-
-    /// As [`new`](Self::new), of elements that the owner has page-locked, and unlocks.
-    pub(super) fn locked_elsewhere<T>(
-        context: &Arc<Context>,
-        elements: NonNull<[T]>,
-        owner: Box<O>,
-    ) -> Arc<Self> {
-        Self::of_memory(context, elements, owner, false, true)
-    }
-
-    fn of_memory<T>(
-        context: &Arc<Context>,
-        elements: NonNull<[T]>,
-        owner: Box<O>,
-        lent: bool,
-        locked_elsewhere: bool,
+        terms: Terms,
     ) -> Arc<Self> {
         let (ptr, bytes) = (elements.cast::<u8>(), elements.len() * size_of::<T>());
         Arc::new_cyclic(|me: &Weak<Self>| {
@@ -152,8 +140,7 @@ impl<O: Send + 'static> Registration<O> {
                 context: context.clone(),
                 block: Block::new(ptr, bytes, usize::MAX, 0, None, this),
                 owner: Mutex::new(Some(ManuallyDrop::new(owner))),
-                lent,
-                locked_elsewhere,
+                terms,
                 me: me.clone(),
             }
         })
@@ -185,7 +172,7 @@ impl<O: Send + 'static> Registration<O> {
             result = result.and(finished.map_err(NotEnded::InUse));
         }
         result?;
-        if self.locked_elsewhere {
+        if self.terms == Terms::LockedElsewhere {
             return Ok(());
         }
         // SAFETY: every use has been recorded and is complete. Whoever ends the registration has
@@ -221,7 +208,7 @@ impl<O: Send + 'static> Registration<O> {
                 call_user(|| drop(ManuallyDrop::into_inner(owner)));
                 Ok(())
             }
-            Err(_) if !self.lent => {
+            Err(_) if self.terms != Terms::Lent => {
                 self.count_lost();
                 Ok(())
             }

@@ -146,7 +146,7 @@ impl Copier {
         let transfer = Transfer::new(door, Direction::Up, &entries)?;
         let group = transfer.survey.group;
         let route = engine.abilities(door)?.choose(door.stream, Between::Slots, group);
-        let ticket = engine.upload(transfer, route, Workload::Ahead);
+        let ticket = engine.copy(transfer, route, Workload::Ahead);
         self.entries = emptied(entries);
         ticket
     }

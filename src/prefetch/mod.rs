@@ -169,14 +169,7 @@ where
                 "use a depth of 1 to 65536 and 1 to 256 workers",
             ));
         }
-        if !self.stream.timeline.context().same_driver(self.pool.context()) {
-            return Err(Error::new(
-                ErrorKind::WrongDevice,
-                START,
-                "the pool belongs to another driver than the stream",
-                "use devices of one emulator, or GPUs only",
-            ));
-        }
+        self.stream.timeline.context().check_driver(START, self.pool.context(), "pool")?;
         self.stream.timeline.open(START)?;
         let Prefetch { batches, pool, stream, depth, workers, ordered, drop_last } = self;
         let (core, progress) = (Arc::new(Core::new(depth, ordered)), Progress::default());

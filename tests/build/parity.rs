@@ -43,9 +43,14 @@ fn functions_of(source: &Source) -> BTreeSet<String> {
     // The block that a line is in: its indentation, its type, and whether all its functions are
     // public.
     let mut block: Option<(usize, &str, bool)> = None;
+    // The macro that a line is in, or that was last.
+    let mut within = "";
     for line in code.lines() {
         let indent = line.len() - line.trim_start().len();
         let text = line.trim_start();
+        if let Some(rest) = line.strip_prefix("macro_rules! ") {
+            within = identifier(rest);
+        }
         if block.is_some_and(|(at, ..)| text.starts_with('}') && indent <= at) {
             block = None;
         } else if let Some(header) = text.strip_prefix("impl") {
@@ -55,13 +60,21 @@ fn functions_of(source: &Source) -> BTreeSet<String> {
             block = Some((0, name, true));
         } else if let Some((name, is_public)) = function(text) {
             let inside = block.filter(|&(at, ..)| indent == at + 4);
-            let owner = inside.map_or(String::new(), |(_, owner, _)| format!("{owner}::"));
+            let owners = match inside {
+                Some((_, owner, _)) if owner.starts_with('$') => types_of_calls(within, code),
+                Some((_, owner, _)) => vec![owner],
+                None => Vec::new(),
+            };
+            let names = match owners[..] {
+                [] => vec![name.to_owned()],
+                _ => owners.iter().map(|owner| format!("{owner}::{name}")).collect(),
+            };
             if is_public || inside.is_some_and(|(.., all)| all) {
-                found.insert(format!("{module}{owner}{name}"));
+                found.extend(names.iter().map(|name| format!("{module}{name}")));
             }
         }
     }
-    in_macros(found, code)
+    found
 }
 
 /// `<'a, T> Type<'a> {` without the leading generics.
@@ -95,18 +108,11 @@ fn function(line: &str) -> Option<(&str, bool)> {
     words.all(|word| known.contains(&word)).then(|| (identifier(rest), is_public))
 }
 
-/// Puts the types that a file's macros are called for in place of a type `$list`.
-fn in_macros(found: BTreeSet<String>, code: &str) -> BTreeSet<String> {
-    let calls =
-        code.lines().filter_map(|line| line.split_once("!(").filter(|_| line.ends_with(");")));
-    let types: Vec<&str> = calls.map(|(_, arguments)| identifier(arguments)).collect();
-    let expand = |name: String| match name.split_once("::") {
-        Some((owner, function)) if owner.starts_with('$') => {
-            types.iter().map(|of| format!("{of}::{function}")).collect()
-        }
-        _ => vec![name],
-    };
-    found.into_iter().flat_map(expand).collect()
+/// The types that a file calls a macro for.
+fn types_of_calls<'c>(within: &str, code: &'c str) -> Vec<&'c str> {
+    let call = format!("{within}!(");
+    let calls = code.lines().filter(|line| line.ends_with(");"));
+    calls.filter_map(|line| line.trim_start().strip_prefix(&call)).map(identifier).collect()
 }
 
 /// What documents hide: for the crates above alone.

@@ -3,7 +3,8 @@
 //! row.
 
 use super::indices::Indices;
-use super::tables::{HostTable, Tables};
+use super::tables::Tables;
+use crate::batch::items::HostSide;
 use crate::copy::entry::{Direction, Entry, Far, Sink, Source};
 use crate::copy::order::Door;
 use crate::copy::route::Route;
@@ -55,18 +56,12 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: &Tables<'_, '_>) -> 
         .collect();
     let transfer = Transfer::new(door, direction, &entries)?;
     let engine = stream.device.engine()?;
-    match direction {
-        Direction::Up => engine.upload(transfer, Route::Copies, Workload::Waiting),
-        Direction::Down => {
-            engine.download(transfer, Route::Copies, Workload::Waiting, &mut |_| {})?;
-            Ok(Ticket::done())
-        }
-    }
+    engine.copy(transfer, Route::Copies, Workload::Waiting)
 }
 
 /// The rows of one table, as contiguous bytes.
 struct Rows<'t> {
-    table: &'t HostTable<'t>,
+    table: &'t HostSide<'t>,
     row: usize,
     /// How many rows the table has.
     rows: usize,

@@ -2,10 +2,8 @@
 
 use std::ops::RangeFull;
 
-use bytemuck::Pod;
-
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{DeviceBuf, DeviceSlice};
+use crate::memory::{DeviceBuf, DeviceBytes, DeviceSlice};
 
 /// The rows of a table that a copy uses, by their numbers, counted from 0: a slice of `u32`, `i32`,
 /// `u64`, `i64` or `usize`, in host or in device memory; or `..`, the rows in their order.
@@ -22,6 +20,8 @@ use crate::memory::{DeviceBuf, DeviceSlice};
 #[derive(Clone)]
 pub struct Indices<'a> {
     pub(super) numbers: Numbers<'a>,
+    /// The bytes of one number.
+    pub(super) width: usize,
     /// The numbers are signed and 4 bytes long: read as unsigned, those of 2^31 and more are
     /// negative.
     pub(super) signed: bool,
@@ -33,13 +33,14 @@ pub(super) enum Numbers<'a> {
     InOrder,
     Short(&'a [u32]),
     Long(&'a [u64]),
-    ShortOnDevice(DeviceSlice<'a, u32>),
-    LongOnDevice(DeviceSlice<'a, u64>),
+    /// Their bytes.
+    OnDevice(DeviceSlice<'a, u8>),
 }
 
 impl<'a> Indices<'a> {
-    fn new(numbers: Numbers<'a>, signed: bool) -> Self {
-        Indices { numbers, signed, distinct: false }
+    fn new<T>(numbers: Numbers<'a>, signed: bool) -> Self {
+        let width = size_of::<T>();
+        Indices { numbers, width, signed, distinct: false }
     }
 
     /// Promises that no number comes twice, so that the check is skipped. This is safe even if the
@@ -56,13 +57,19 @@ impl<'a> Indices<'a> {
             Numbers::InOrder => return None,
             Numbers::Short(numbers) => numbers.len(),
             Numbers::Long(numbers) => numbers.len(),
-            Numbers::ShortOnDevice(numbers) => numbers.len(),
-            Numbers::LongOnDevice(numbers) => numbers.len(),
+            Numbers::OnDevice(bytes) => bytes.len() / self.width,
         })
     }
 
     pub(super) fn is_on_device(&self) -> bool {
-        matches!(self.numbers, Numbers::ShortOnDevice(_) | Numbers::LongOnDevice(_))
+        matches!(self.numbers, Numbers::OnDevice(_))
+    }
+
+    pub(super) fn on_device(&self) -> Option<DeviceBytes<'a>> {
+        match &self.numbers {
+            Numbers::OnDevice(bytes) => Some(bytes.as_bytes()),
+            _ => None,
+        }
     }
 
     /// How many rows of a table of `rows` they can name.
@@ -128,14 +135,6 @@ impl<'a> Indices<'a> {
             Numbers::Short(numbers) => bytemuck::cast_slice(numbers),
             Numbers::Long(numbers) => bytemuck::cast_slice(numbers),
             _ => &[],
-        }
-    }
-
-    /// The bytes of one number.
-    pub(super) fn width(&self) -> u64 {
-        match self.numbers {
-            Numbers::Short(_) | Numbers::ShortOnDevice(_) => 4,
-            _ => 8,
         }
     }
 }
@@ -208,17 +207,16 @@ fn twice_by_sorting(numbers: impl ExactSizeIterator<Item = u64>) -> Option<(usiz
 
 impl From<RangeFull> for Indices<'_> {
     fn from(_: RangeFull) -> Self {
-        Indices::new(Numbers::InOrder, false)
+        Indices::new::<u64>(Numbers::InOrder, false)
     }
 }
 
 macro_rules! numbers {
-    ($($type:ty as $same:ty: $host:ident, $device:ident, $signed:literal;)*) => {
+    ($($type:ty: $host:ident, $signed:literal;)*) => {
         $(
             impl<'a> From<&'a [$type]> for Indices<'a> {
                 fn from(numbers: &'a [$type]) -> Self {
-                    let numbers: &[$same] = bytemuck::cast_slice(numbers);
-                    Indices::new(Numbers::$host(numbers), $signed)
+                    Indices::new::<$type>(Numbers::$host(bytemuck::cast_slice(numbers)), $signed)
                 }
             }
 
@@ -236,7 +234,8 @@ macro_rules! numbers {
 
             impl<'a> From<DeviceSlice<'a, $type>> for Indices<'a> {
                 fn from(numbers: DeviceSlice<'a, $type>) -> Self {
-                    Indices::new(Numbers::$device(same::<$type, $same>(numbers)), $signed)
+                    let bytes = numbers.cast().expect("bytes are aligned");
+                    Indices::new::<$type>(Numbers::OnDevice(bytes), $signed)
                 }
             }
 
@@ -250,18 +249,14 @@ macro_rules! numbers {
 }
 
 numbers! {
-    u32 as u32: Short, ShortOnDevice, false;
-    i32 as u32: Short, ShortOnDevice, true;
-    u64 as u64: Long, LongOnDevice, false;
-    i64 as u64: Long, LongOnDevice, false;
+    u32: Short, false;
+    i32: Short, true;
+    u64: Long, false;
+    i64: Long, false;
 }
 #[cfg(target_pointer_width = "64")]
 numbers! {
-    usize as u64: Long, LongOnDevice, false;
-}
-
-fn same<T: Pod, U: Pod>(numbers: DeviceSlice<'_, T>) -> DeviceSlice<'_, U> {
-    numbers.cast().expect("elements of one size and alignment")
+    usize: Long, false;
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::indices::Indices;
 use super::tables::Tables;
-use crate::copy::entry::{Direction, Side};
+use crate::copy::entry::Side;
 use crate::copy::order::Door;
 use crate::driver::{Driver, Layer, RawStream, RowIndex, RowMove};
 use crate::error::Result;
@@ -26,7 +26,7 @@ impl Lists {
         let scattered = tables.are_scattered();
         let width = |indices: &Indices<'_>| match indices.count() {
             None if scattered => size_of::<u32>(),
-            _ => indices.width() as usize,
+            _ => indices.width,
         };
         let words = |indices: &Indices<'_>| {
             let bytes =
@@ -41,17 +41,12 @@ impl Lists {
         let layers: &mut [Layer] = bytemuck::cast_slice_mut(head);
         for (place, (host, device)) in layers.iter_mut().zip(&tables.layers) {
             let host = host.host.expose_provenance() as u64;
-            *place = match tables.direction {
-                Direction::Up => Layer { src: host, dst: device.ptr() },
-                Direction::Down => Layer { src: device.ptr(), dst: host },
-            };
+            let (src, dst) = tables.direction.pair(host, device.ptr());
+            *place = Layer { src, dst };
         }
         let places = rest.split_at_mut(from);
         if scattered {
-            let (host, other) = match tables.direction {
-                Direction::Up => places,
-                Direction::Down => (places.1, places.0),
-            };
+            let (host, other) = tables.direction.pair(places.0, places.1);
             tables.write_by_regions(host, other);
         } else {
             for (place, indices) in [(places.0, &tables.from), (places.1, &tables.to)] {
@@ -61,10 +56,7 @@ impl Lists {
         }
         let behind = start + size_of_val(layers) as u64;
         let second = behind + (from * size_of::<u64>()) as u64;
-        let (from_rows, to_rows) = match tables.direction {
-            Direction::Up => (tables.host_rows, tables.device_rows),
-            Direction::Down => (tables.device_rows, tables.host_rows),
-        };
+        let (from_rows, to_rows) = tables.rows();
         let index = |indices: &Indices<'_>, words, here, rows| RowIndex {
             at: match indices.on_device() {
                 Some(numbers) => numbers.ptr(),
@@ -102,7 +94,7 @@ pub(super) fn enqueue(
         operands.push(pinned.operand_at(host.host, host.bytes, direction.access(Side::Host)));
         operands.push(device.operand(direction.access(Side::Device)));
     }
-    let numbers = [&tables.from, &tables.to].into_iter().filter_map(|it| it.on_device());
+    let numbers = [&tables.from, &tables.to].into_iter().filter_map(Indices::on_device);
     operands.extend(numbers.map(|it| it.operand(Access::Read)));
     operands.push(lists.block.reading());
     let launch = |driver: &dyn Driver, raw: RawStream| {

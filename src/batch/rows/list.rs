@@ -2,10 +2,8 @@
 //! is not the fastest way or cannot be used.
 
 use super::indices::{Indices, Numbers};
-use super::tables::{HostTable, Tables};
-use crate::batch::items::BatchItem;
-use crate::batch::list::{Downloads, List, Prepared, Uploads};
-use crate::copy::entry::{Direction, Entry};
+use super::tables::Tables;
+use crate::batch::list::{List, Prepared};
 use crate::copy::order::Door;
 use crate::error::Result;
 use crate::stream::Stream;
@@ -19,10 +17,7 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: Tables<'_, '_>) -> R
     let [long_from, long_to] = &mut long;
     let from = fetched(stream, &tables.from, short_from, long_from)?;
     let to = fetched(stream, &tables.to, short_to, long_to)?;
-    let (from_rows, to_rows) = match tables.direction {
-        Direction::Up => (tables.host_rows, tables.device_rows),
-        Direction::Down => (tables.device_rows, tables.host_rows),
-    };
+    let (from_rows, to_rows) = tables.rows();
     // Only numbers that were on the device can be outside: those rows are not copied.
     let limits = (from.limit(from_rows), to.limit(to_rows));
     let is_inside = |&n: &usize| from.get(n) < limits.0 && to.get(n) < limits.1;
@@ -34,27 +29,12 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: Tables<'_, '_>) -> R
     let mut list = List::default();
     for (host, device) in &tables.layers {
         for &n in &copied {
-            let (from, to) = (from.get(n), to.get(n));
-            let (at_host, at_device) = match tables.direction {
-                Direction::Up => (from, to),
-                Direction::Down => (to, from),
-            };
+            let (at_host, at_device) = tables.direction.pair(from.get(n), to.get(n));
             let device = device.part(at_device as usize * tables.row, tables.row);
-            let &HostTable { host, pinned, is_slice, .. } = host;
-            let host = host.wrapping_add(at_host as usize * tables.row);
-            let entry = match pinned {
-                Some(pinned) => Entry::pinned(host, pinned, device),
-                None => Entry::pageable(host, device),
-            };
-            list.push(BatchItem { entry, host_bytes: tables.row, is_slice });
+            list.push(host.part(at_host as usize * tables.row, tables.row).with(device));
         }
     }
-    match tables.direction {
-        Direction::Up => stream.upload_entries(door, &mut Uploads(list, Prepared::default())),
-        Direction::Down => {
-            stream.download_entries(door, &mut Downloads(list, Prepared::default()), None)
-        }
-    }
+    stream.copy_entries(door, tables.direction, &list, &mut Prepared::default(), None)
 }
 
 /// The same numbers, in host memory.
@@ -65,14 +45,14 @@ fn fetched<'n>(
     long: &'n mut Vec<u64>,
 ) -> Result<Indices<'n>> {
     let numbers = match &indices.numbers {
-        Numbers::ShortOnDevice(view) => {
-            short.resize(view.len(), 0);
-            stream.download_slice(view.clone(), short)?;
+        Numbers::OnDevice(view) if indices.width == 4 => {
+            short.resize(view.len() / 4, 0);
+            stream.download_slice(view.clone(), bytemuck::cast_slice_mut(short))?;
             Numbers::Short(short)
         }
-        Numbers::LongOnDevice(view) => {
-            long.resize(view.len(), 0);
-            stream.download_slice(view.clone(), long)?;
+        Numbers::OnDevice(view) => {
+            long.resize(view.len() / 8, 0);
+            stream.download_slice(view.clone(), bytemuck::cast_slice_mut(long))?;
             Numbers::Long(long)
         }
         numbers => numbers.clone(),

@@ -21,8 +21,8 @@ mod tables;
 use bytemuck::Pod;
 
 pub use self::indices::Indices;
-use self::tables::{HostTable, Tables};
-use super::items::{HostSlice, HostSliceMut};
+use self::tables::Tables;
+use super::items::{HostSide, HostSlice, HostSliceMut};
 use crate::copy::entry::Direction;
 use crate::copy::order::Door;
 use crate::copy::transfer::check_lengths;
@@ -69,7 +69,7 @@ impl Stream {
         let door = self.door("Stream::upload_rows");
         let (indices, rows) = (indices.into(), rows.into());
         let row = row_length::<T>(door, rows.len(), &indices)?;
-        let table = HostTable::read(table.into(), rows.context());
+        let table = HostSide::read(table.into(), rows.context());
         let layers = vec![(table, rows.into())];
         self.move_rows(door, Tables::new::<T>(Direction::Up, layers, row, indices, (..).into()))
     }
@@ -93,7 +93,7 @@ impl Stream {
         let door = self.door("Stream::download_rows");
         let (indices, rows) = (indices.into(), rows.into());
         let row = row_length::<T>(door, rows.len(), &indices)?;
-        let table = HostTable::write(table.into(), rows.context());
+        let table = HostSide::write(table.into(), rows.context());
         let layers = vec![(table, rows.into())];
         self.move_rows(door, Tables::new::<T>(Direction::Down, layers, row, (..).into(), indices))
     }
@@ -138,7 +138,7 @@ impl Stream {
         let door = self.door("Stream::upload_blocks");
         let layers = layers.into_iter().map(|(src, dst)| {
             let dst = dst.into();
-            (HostTable::read(src.into(), dst.context()), dst.into())
+            (HostSide::read(src.into(), dst.context()), dst.into())
         });
         let layers = layers.collect();
         let (from, to) = (from.into(), to.into());
@@ -165,7 +165,7 @@ impl Stream {
         let door = self.door("Stream::download_blocks");
         let layers = layers.into_iter().map(|(src, dst)| {
             let src = src.into();
-            (HostTable::write(dst.into(), src.context()), src.into())
+            (HostSide::write(dst.into(), src.context()), src.into())
         });
         let layers = layers.collect();
         let (from, to) = (from.into(), to.into());

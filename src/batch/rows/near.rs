@@ -56,14 +56,6 @@ impl Tables<'_, '_> {
             }
     }
 
-    /// The numbers of the rows on the host, and on the device.
-    pub(super) fn by_side(&self) -> (&Indices<'_>, &Indices<'_>) {
-        match self.direction {
-            Direction::Up => (&self.from, &self.to),
-            Direction::Down => (&self.to, &self.from),
-        }
-    }
-
     /// Writes the numbers of the rows on the host, and on the device, region by region, each list
     /// in the width of its numbers; the places of `..` as `u32`. Both lists have a place for each
     /// row, and the rows [are scattered](Self::are_scattered).

@@ -1,76 +1,22 @@
 //! What a copy of rows copies, and its checks.
 
-use crate::batch::items::{HostSlice, HostSliceMut};
-use crate::context::Context;
+use crate::batch::items::HostSide;
 use crate::copy::entry::Direction;
 use crate::copy::order::Door;
 use crate::copy::route::{Abilities, Between, Group, Route};
 use crate::copy::transfer::check_apart;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::DeviceBytes;
 use crate::memory::hazard::Access;
-use crate::memory::{DeviceBytes, PinnedBytes};
-use crate::pool::block_at;
 
-use super::indices::{Indices, Numbers};
+use super::indices::Indices;
 
 use bytemuck::Pod;
-
-/// A table in host memory, borrowed for `'a`: exclusively if it is written.
-#[derive(Clone, Copy)]
-pub(super) struct HostTable<'a> {
-    pub(super) host: *mut u8,
-    pub(super) bytes: usize,
-    /// If it is page-locked.
-    pub(super) pinned: Option<PinnedBytes<'a>>,
-    /// It is borrowed only for the call.
-    pub(super) is_slice: bool,
-}
-
-impl<'a> HostTable<'a> {
-    pub(super) fn read<T: Pod>(table: HostSlice<'a, T>, context: &Context) -> Self {
-        match table {
-            // SAFETY: the slice is borrowed for 'a.
-            HostSlice::Pageable(table) => unsafe {
-                Self::of_slice(table.as_ptr().cast_mut().cast(), size_of_val(table), context)
-            },
-            HostSlice::Pinned(table) => HostTable {
-                host: table.as_ptr().cast_mut().cast(),
-                bytes: table.len() * size_of::<T>(),
-                pinned: Some(table.bytes()),
-                is_slice: false,
-            },
-        }
-    }
-
-    pub(super) fn write<T: Pod>(table: HostSliceMut<'a, T>, context: &Context) -> Self {
-        match table {
-            // SAFETY: the slice is borrowed exclusively for 'a.
-            HostSliceMut::Pageable(table) => unsafe {
-                Self::of_slice(table.as_mut_ptr().cast(), size_of_val(table), context)
-            },
-            HostSliceMut::Pinned(mut table) => HostTable {
-                host: table.as_mut_ptr().cast(),
-                bytes: table.len() * size_of::<T>(),
-                pinned: Some(table.into_bytes()),
-                is_slice: false,
-            },
-        }
-    }
-
-    /// # Safety
-    ///
-    /// * `bytes` bytes from `host` on are borrowed for `'a`, exclusively if they are written.
-    unsafe fn of_slice(host: *mut u8, bytes: usize, context: &Context) -> Self {
-        // SAFETY: the bytes are borrowed for 'a, so they stay allocated.
-        let pinned = unsafe { block_at(host, bytes, context) };
-        HostTable { host, bytes, pinned, is_slice: true }
-    }
-}
 
 /// Rows of the tables of some layers, and where they go.
 pub(super) struct Tables<'a, 'i> {
     pub(super) direction: Direction,
-    pub(super) layers: Vec<(HostTable<'a>, DeviceBytes<'a>)>,
+    pub(super) layers: Vec<(HostSide<'a>, DeviceBytes<'a>)>,
     /// The length of a row in bytes.
     pub(super) row: usize,
     pub(super) from: Indices<'i>,
@@ -86,7 +32,7 @@ impl<'a, 'i> Tables<'a, 'i> {
     /// A row has `row` elements. To be [`checked`](Self::checked).
     pub(super) fn new<T: Pod>(
         direction: Direction,
-        layers: Vec<(HostTable<'a>, DeviceBytes<'a>)>,
+        layers: Vec<(HostSide<'a>, DeviceBytes<'a>)>,
         row: usize,
         from: Indices<'i>,
         to: Indices<'i>,
@@ -126,7 +72,7 @@ impl<'a, 'i> Tables<'a, 'i> {
                 }
             }
         }
-        let same = |it: &(HostTable<'_>, DeviceBytes<'_>)| {
+        let same = |it: &(HostSide<'_>, DeviceBytes<'_>)| {
             it.0.bytes == host.bytes && it.1.len() == device.len()
         };
         if let Some(other) = self.layers.iter().position(|layer| !same(layer)) {
@@ -138,10 +84,7 @@ impl<'a, 'i> Tables<'a, 'i> {
             ));
         }
         (self.host_rows, self.device_rows) = (host.bytes / self.row, device.len() / self.row);
-        let (from_rows, to_rows) = match self.direction {
-            Direction::Up => (self.host_rows, self.device_rows),
-            Direction::Down => (self.device_rows, self.host_rows),
-        };
+        let (from_rows, to_rows) = self.rows();
         self.count = match (self.from.count(), self.to.count()) {
             (Some(from), Some(to)) if from != to => {
                 return Err(mismatch(operation, format!("{from} rows are to go to {to} places")));
@@ -164,19 +107,25 @@ impl<'a, 'i> Tables<'a, 'i> {
             self.to.check_distinct(operation)?;
         }
         self.check_overlaps(operation)?;
-        for indices in [&self.from, &self.to] {
-            match &indices.numbers {
-                Numbers::ShortOnDevice(view) => door.check_device(&[view.context()])?,
-                Numbers::LongOnDevice(view) => door.check_device(&[view.context()])?,
-                _ => {}
-            }
+        for numbers in [&self.from, &self.to].into_iter().filter_map(Indices::on_device) {
+            door.check_device(&[numbers.context()])?;
         }
         Ok(Some(self).filter(|tables| tables.count > 0))
     }
 
+    /// How many rows the source and the destination of a layer have.
+    pub(super) fn rows(&self) -> (usize, usize) {
+        self.direction.pair(self.host_rows, self.device_rows)
+    }
+
+    /// The numbers of the rows on the host, and on the device.
+    pub(super) fn by_side(&self) -> (&Indices<'_>, &Indices<'_>) {
+        self.direction.pair(&self.from, &self.to)
+    }
+
     /// Only ranges of borrowed device memory can overlap.
     fn check_overlaps(&self, operation: &'static str) -> Result<()> {
-        let numbers = [&self.from, &self.to].into_iter().filter_map(|it| it.on_device());
+        let numbers = [&self.from, &self.to].into_iter().filter_map(Indices::on_device);
         let borrowed = self.layers.iter().map(|layer| layer.1).chain(numbers.clone());
         if self.direction == Direction::Down || !borrowed.clone().any(|it| it.is_borrowed()) {
             return Ok(());
@@ -188,7 +137,7 @@ impl<'a, 'i> Tables<'a, 'i> {
 
     /// Whether the moving kernel can copy the rows, and is the fastest.
     pub(super) fn fit_the_kernel(&self, door: Door<'_>, abilities: Abilities) -> bool {
-        let in_one_piece = |host: &HostTable<'_>| {
+        let in_one_piece = |host: &HostSide<'_>| {
             let pinned = host.pinned.filter(|_| !host.is_slice);
             pinned.is_some_and(|pinned| !pinned.crosses_seam(host.host, host.bytes))
         };
@@ -200,16 +149,6 @@ impl<'a, 'i> Tables<'a, 'i> {
             && abilities.allow(Route::Kernel, door.stream)
             && (unknown
                 || abilities.choose(door.stream, Between::PageLocked, group) == Route::Kernel)
-    }
-}
-
-impl<'a> Indices<'a> {
-    pub(super) fn on_device(&self) -> Option<DeviceBytes<'a>> {
-        match &self.numbers {
-            Numbers::ShortOnDevice(view) => Some(view.as_bytes()),
-            Numbers::LongOnDevice(view) => Some(view.as_bytes()),
-            _ => None,
-        }
     }
 }
 

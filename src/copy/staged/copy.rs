@@ -64,9 +64,9 @@ struct LaidOut<'e> {
 }
 
 impl Engine {
-    /// Copies entries of pageable memory or files, and returns when those may be reused. The ticket
-    /// is for all of them.
-    pub(crate) fn upload(
+    /// Copies entries of pageable memory or files. An upload returns when these may be reused, a
+    /// download when all bytes have arrived there. The ticket is for all entries.
+    pub(crate) fn copy(
         &self,
         transfer: Transfer<'_, '_>,
         route: Route,
@@ -75,9 +75,9 @@ impl Engine {
         self.staged(transfer, route, workload, &mut |_| {})
     }
 
-    /// Copies entries to pageable memory, and returns when they have arrived there. Meanwhile it
-    /// calls `each`, on this thread, with the number of every entry that has, in their order.
-    pub(crate) fn download(
+    /// As [`copy`](Self::copy), for a download. Meanwhile it calls `each`, on this thread, with the
+    /// number of every entry that has arrived, in their order.
+    pub(crate) fn download_each(
         &self,
         transfer: Transfer<'_, '_>,
         route: Route,

@@ -133,30 +133,23 @@ impl CopyTeam {
     /// [`InvalidValue`](ErrorKind::InvalidValue) for more than 256 threads, for cores that do not
     /// exist, and for spinning longer than a second.
     pub fn install(self) -> Result<()> {
-        const OPERATION: &str = "CopyTeam::install";
+        let invalid = |what, remedy| {
+            Err(Error::new(ErrorKind::InvalidValue, "CopyTeam::install", what, remedy))
+        };
         if self.threads > 256 {
-            return Err(Error::new(
-                ErrorKind::InvalidValue,
-                OPERATION,
+            return invalid(
                 format!("{} threads", self.threads),
                 "use at most 256; eight saturate the link of one device",
-            ));
+            );
         }
         if let Some(core) = self.cores.iter().find(|&&core| core >= libc::CPU_SETSIZE as usize) {
-            return Err(Error::new(
-                ErrorKind::InvalidValue,
-                OPERATION,
-                format!("core {core}"),
-                "name cores that the machine has",
-            ));
+            return invalid(format!("core {core}"), "name cores that the machine has");
         }
         if self.spin > LONGEST_SPIN {
-            return Err(Error::new(
-                ErrorKind::InvalidValue,
-                OPERATION,
+            return invalid(
                 format!("spinning for {:?}", self.spin),
                 "let threads spin for at most a second; waking one takes about 50 us",
-            ));
+            );
         }
         replace(Team::new(self));
         Ok(())

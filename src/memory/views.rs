@@ -1,0 +1,184 @@
+//! What the buffers of both kinds of memory, and the views of them, have in common.
+//!
+//! A view is a region, whose uses it is recorded in, and a range of elements. Two exclusive views
+//! of one buffer are disjoint. Conversions stand with their types: where one is missing, the
+//! compiler shows those that there are.
+
+use std::marker::PhantomData;
+use std::ops::RangeBounds;
+
+use bytemuck::Pod;
+
+use super::device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
+use super::hazard::Access;
+use super::pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
+use super::range::in_bytes;
+use super::{Operand, Tracked, TrackedMut, range, sealed};
+use crate::error::Result;
+
+macro_rules! buffer {
+    ($buffer:ident, $shared:ident, $exclusive:ident) => {
+        impl<T: Pod> $buffer<T> {
+            /// Whether there are no elements.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// A view of the elements in `range`. Does not block.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if the range does not lie in the
+            /// buffer.
+            #[inline]
+            pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<$shared<'_, T>> {
+                const OPERATION: &str = concat!(stringify!($buffer), "::slice");
+                let range = range::resolve::<T>(OPERATION, range, self.len())?;
+                Ok($shared { region: self.region(), range, element: PhantomData })
+            }
+
+            /// A view of the elements in `range` that may be written. Does not block.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if the range does not lie in the
+            /// buffer.
+            #[inline]
+            pub fn slice_mut(
+                &mut self,
+                range: impl RangeBounds<usize>,
+            ) -> Result<$exclusive<'_, T>> {
+                const OPERATION: &str = concat!(stringify!($buffer), "::slice_mut");
+                let range = range::resolve::<T>(OPERATION, range, self.len())?;
+                Ok($exclusive { region: self.region(), range, element: PhantomData })
+            }
+
+            /// The whole buffer as a view.
+            #[must_use]
+            pub fn as_slice(&self) -> $shared<'_, T> {
+                $shared { region: self.region(), range: 0..self.len(), element: PhantomData }
+            }
+
+            /// The whole buffer as a view that may be written.
+            #[must_use]
+            pub fn as_slice_mut(&mut self) -> $exclusive<'_, T> {
+                $exclusive { region: self.region(), range: 0..self.len(), element: PhantomData }
+            }
+        }
+
+        impl<T: Pod> sealed::Sealed for $buffer<T> {
+            fn reading(&self) -> Operand<'_> {
+                self.region().operand(in_bytes::<T>(&(0..self.len())), Access::Read)
+            }
+        }
+
+        impl<T: Pod> sealed::SealedMut for $buffer<T> {
+            fn writing(&mut self) -> Operand<'_> {
+                self.region().operand(in_bytes::<T>(&(0..self.len())), Access::Write)
+            }
+        }
+
+        impl<T: Pod> Tracked for $buffer<T> {}
+        impl<T: Pod> TrackedMut for $buffer<T> {}
+    };
+}
+
+buffer!(DeviceBuf, DeviceSlice, DeviceSliceMut);
+buffer!(PinnedBuf, PinnedSlice, PinnedSliceMut);
+
+macro_rules! view {
+    ($view:ident) => {
+        impl<T: Pod> $view<'_, T> {
+            /// The number of elements.
+            #[must_use]
+            pub fn len(&self) -> usize {
+                self.range.len()
+            }
+
+            /// Whether there are no elements.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.range.is_empty()
+            }
+        }
+
+        impl<T: Pod> sealed::Sealed for $view<'_, T> {
+            fn reading(&self) -> Operand<'_> {
+                self.region.operand(in_bytes::<T>(&self.range), Access::Read)
+            }
+        }
+
+        impl<T: Pod> Tracked for $view<'_, T> {}
+    };
+}
+
+view!(DeviceSlice);
+view!(DeviceSliceMut);
+view!(PinnedSlice);
+view!(PinnedSliceMut);
+
+impl<T: Pod> Clone for DeviceSlice<'_, T> {
+    fn clone(&self) -> Self {
+        DeviceSlice { region: self.region, range: self.range.clone(), element: PhantomData }
+    }
+}
+
+impl<T: Pod> Clone for PinnedSlice<'_, T> {
+    fn clone(&self) -> Self {
+        PinnedSlice { region: self.region, range: self.range.clone(), element: PhantomData }
+    }
+}
+
+macro_rules! exclusive {
+    ($view:ident, $shared:ident) => {
+        impl<T: Pod> $view<'_, T> {
+            /// A second view of the same elements.
+            ///
+            /// # Safety
+            ///
+            /// * Of a view and its twins, one is used at a time, including everything that borrows
+            ///   from it.
+            pub(crate) unsafe fn twin(&self) -> Self {
+                $view { region: self.region, range: self.range.clone(), element: PhantomData }
+            }
+
+            /// The same view, borrowed for a shorter time.
+            #[must_use]
+            pub fn reborrow(&mut self) -> $view<'_, T> {
+                $view { region: self.region, range: self.range.clone(), element: PhantomData }
+            }
+
+            /// Two exclusive views: the elements before `middle`, and those from `middle` on.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if `middle` is more than
+            /// [`len`](Self::len).
+            pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
+                const OPERATION: &str = concat!(stringify!($view), "::split_at_mut");
+                let first = range::within::<T>(OPERATION, ..middle, &self.range)?;
+                let second = first.end..self.range.end;
+                let part = |range| $view { region: self.region, range, element: PhantomData };
+                Ok((part(first), part(second)))
+            }
+
+            /// A shared view of the same elements.
+            #[must_use]
+            pub fn as_slice(&self) -> $shared<'_, T> {
+                $shared { region: self.region, range: self.range.clone(), element: PhantomData }
+            }
+        }
+
+        impl<T: Pod> sealed::SealedMut for $view<'_, T> {
+            fn writing(&mut self) -> Operand<'_> {
+                self.region.operand(in_bytes::<T>(&self.range), Access::Write)
+            }
+        }
+
+        impl<T: Pod> TrackedMut for $view<'_, T> {}
+    };
+}
+
+exclusive!(DeviceSliceMut, DeviceSlice);
+exclusive!(PinnedSliceMut, PinnedSlice);
