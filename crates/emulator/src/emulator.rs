@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::fault::Fault;
@@ -272,10 +272,16 @@ impl Emulator {
         Builder::default()
     }
 
-    /// The machine as a driver. All of them are the same machine.
+    /// The machine as a driver: the same one for every handle, for as long as somebody has it.
     #[must_use]
     pub fn driver(&self) -> Arc<dyn Driver> {
-        Arc::new(self.clone())
+        self.shared.with(|machine| {
+            machine.driver.as_ref().and_then(Weak::upgrade).unwrap_or_else(|| {
+                let driver: Arc<dyn Driver> = Arc::new(self.clone());
+                machine.driver = Some(Arc::downgrade(&driver));
+                driver
+            })
+        })
     }
 
     /// The machine that is this driver; `None` for a driver of GPUs.

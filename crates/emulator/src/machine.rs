@@ -20,6 +20,7 @@
 //!   wakes it. So a change costs what it changes, however many streams are waiting.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use super::fault::Faults;
@@ -37,7 +38,7 @@ use super::words::name::{Liberties, Names, StreamName};
 use super::words::slots::{Key, Slots};
 use pinlane_base::sanitizer::Tag;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{DriverResult, Ordinal, Poll, StreamFlags};
+use pinlane_driver::{Driver, DriverResult, Ordinal, Poll, StreamFlags};
 
 /// The flags of default streams.
 pub(super) const BLOCKING: StreamFlags = StreamFlags { blocking: true, priority: 0 };
@@ -108,6 +109,8 @@ pub(super) struct Machine {
     pub(super) changed: bool,
     pub(super) host_work: bool,
     pub(super) waiters: usize,
+    /// What every handle gives as the driver: two that are one are compared by address.
+    pub(super) driver: Option<Weak<dyn Driver>>,
     /// How many streams are slow.
     pub(super) slow_streams: usize,
     pub(super) epoch: Instant,
@@ -312,6 +315,7 @@ impl Machine {
             changed: false,
             host_work: false,
             waiters: 0,
+            driver: None,
             slow_streams: 0,
             epoch: Instant::now(),
             sites: false,

@@ -27,7 +27,20 @@ mod stuck;
 use self::rig::{BYTES, Rig, at, bytes, write};
 use super::*;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Call, Capture, DevicePtr, HostFlags, Poll, RawStream, StreamFlags};
+use pinlane_driver::{Call, Capture, DevicePtr, Driver, HostFlags, Poll, RawStream, StreamFlags};
+
+#[test]
+fn all_handles_give_the_same_driver() {
+    let machine = Emulator::builder().build();
+    let driver = machine.driver();
+    let same =
+        |other: &Arc<dyn Driver>| std::ptr::addr_eq(Arc::as_ptr(&driver), Arc::as_ptr(other));
+    assert!(same(&machine.driver()) && same(&machine.clone().driver()));
+    let again = Emulator::of(Arc::clone(&driver)).expect("an emulated machine");
+    drop(machine);
+    assert!(same(&again.driver()));
+    assert!(!same(&Emulator::builder().build().driver()));
+}
 
 #[test]
 fn lazy_the_destination_of_a_copy_is_poisoned_until_it_runs() {
