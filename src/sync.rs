@@ -13,9 +13,9 @@ use std::ops::Deref;
 
 /// On cache lines of its own: several threads write it, and others read what lies beside it.
 #[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
+pub(crate) struct CachePadded<T>(pub(crate) T);
 
-impl<T> Deref for Apart<T> {
+impl<T> Deref for CachePadded<T> {
     type Target = T;
 
     fn deref(&self) -> &T {

@@ -22,7 +22,7 @@ use super::status::refused;
 use super::table::{Alone, Call, Counted, Entry, How, Inside, Kind, Miss};
 use crate::error::{Error, ErrorKind, Found, Result};
 use crate::process::FirstProcess;
-use crate::sync::Apart;
+use crate::sync::CachePadded;
 
 /// Makes an opaque C type a handle of a Rust type. `shared` says how many threads use it: see
 /// [`Kind::SHARED`].
@@ -62,7 +62,7 @@ fn decode<H: Kind>(handle: *const H) -> Result<Entry, Miss> {
 
 /// The process that made the first handle. In a forked child, other threads' calls stand still for
 /// ever, perhaps inside a lock, so the tables are not touched there (soundness rule 14).
-static PROCESS: Apart<FirstProcess> = Apart(FirstProcess::new());
+static PROCESS: CachePadded<FirstProcess> = CachePadded(FirstProcess::new());
 
 /// Fails in a forked child of the process that first used pinlane. Every function that can make a
 /// first handle calls it.

@@ -30,7 +30,7 @@ use super::trace;
 use crate::context::Context;
 use crate::error::Result;
 use crate::memory::block::{Block, BlockOwner, BlockRef};
-use crate::sync::{Apart, Condvar, Mutex, MutexGuard};
+use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard};
 
 pub(super) struct Core {
     pub(super) gate: Gate,
@@ -43,10 +43,10 @@ pub(super) struct Core {
     pub(super) me: Weak<Core>,
     /// What the handles of the pool share.
     pub(super) handle: OnceLock<Weak<dyn Any + Send + Sync>>,
-    /// Apart, since the slow ways write here and hits read the rest.
-    books: Apart<Mutex<Books>>,
+    /// CachePadded, since the slow ways write here and hits read the rest.
+    books: CachePadded<Mutex<Books>>,
     /// Notified when there is something for the keeper to look at.
-    pub(super) wake: Apart<Condvar>,
+    pub(super) wake: CachePadded<Condvar>,
 }
 
 impl Core {
@@ -62,8 +62,8 @@ impl Core {
                 empty: Block::new(nowhere, 0, usize::MAX, 0, None, owner(me)),
                 me: me.clone(),
                 handle: OnceLock::new(),
-                books: Apart(Mutex::new(Books::new(options.max_bytes))),
-                wake: Apart(Condvar::new()),
+                books: CachePadded(Mutex::new(Books::new(options.max_bytes))),
+                wake: CachePadded(Condvar::new()),
                 options,
             }
         })

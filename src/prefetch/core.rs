@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use super::copy::Copied;
 use crate::error::Error;
 use crate::process::call_user;
-use crate::sync::{Apart, Condvar, Mutex, MutexGuard};
+use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard};
 use crate::ticket::Ticket;
 use crate::wakers;
 
@@ -58,7 +58,7 @@ pub(super) struct Core {
     /// There may be something to pull.
     room: Condvar,
     /// Counts, under the lock, how often `room` was signalled. Read by workers that spin.
-    changes: Apart<AtomicU64>,
+    changes: CachePadded<AtomicU64>,
     /// There may be something to take.
     ready: Condvar,
 }
@@ -123,7 +123,7 @@ impl Core {
             ordered,
             state: Mutex::new(state),
             room: Condvar::new(),
-            changes: Apart(AtomicU64::new(0)),
+            changes: CachePadded(AtomicU64::new(0)),
             ready: Condvar::new(),
         }
     }

@@ -33,9 +33,9 @@ mod sync {
         pub use loom::sync::atomic::*;
     }
 
-    pub struct Apart<T>(pub T);
+    pub struct CachePadded<T>(pub T);
 
-    impl<T> Deref for Apart<T> {
+    impl<T> Deref for CachePadded<T> {
         type Target = T;
 
         fn deref(&self) -> &T {

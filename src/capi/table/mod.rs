@@ -34,7 +34,7 @@ use self::records::{Name, Place, Record, Records};
 pub(super) use self::slot::Miss;
 use self::slot::{ALONE, Access, Freed, NOBODY, SHARED, Slot};
 use self::vacant::{RECORDS, Vacant, here};
-use crate::sync::Apart;
+use crate::sync::CachePadded;
 
 /// How many objects a slot has one after the other. Then it is retired.
 const GENERATIONS: u32 = 1 << 24;
@@ -60,7 +60,7 @@ pub(super) trait Kind: Sized + 'static {
 #[repr(align(128))]
 pub(super) struct Table<K: Kind> {
     chunks: [AtomicPtr<Slot<K::Object>>; CHUNKS],
-    vacant: Apart<Vacant>,
+    vacant: CachePadded<Vacant>,
 }
 
 /// Where a handle points to.
@@ -87,7 +87,7 @@ impl<K: Kind> Table<K> {
     pub(super) const fn new() -> Self {
         assert!(K::NUMBER > 0 && (K::NUMBER as usize) < vacant::TABLES);
         let chunks = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
-        Table { chunks, vacant: Apart(Vacant::new()) }
+        Table { chunks, vacant: CachePadded(Vacant::new()) }
     }
 
     #[inline(always)]

@@ -234,7 +234,7 @@ impl Core {
             return Step::Retire;
         }
         // Threads that have not allocated since the last nap lose what they keep.
-        books.collect(&self.gate, Cache::is_idle);
+        books.collect(&self.gate, Cache::note_idle);
         self.gate.open();
         let slabs = now.checked_sub(age).map(|before| books.take_empty(usize::MAX, Some(before)));
         match slabs {

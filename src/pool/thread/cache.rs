@@ -195,9 +195,9 @@ impl Cache {
         self.shelves.iter().map(|shelf| shelf.hits.load(Relaxed)).sum()
     }
 
-    /// Whether the owner has not allocated from here since the last call. The caller holds the
-    /// pool's lock.
-    pub(crate) fn is_idle(&self) -> bool {
+    /// Notes how many allocations the owner has had. Whether there were none since the last call.
+    /// The caller holds the pool's lock.
+    pub(crate) fn note_idle(&self) -> bool {
         let hits = self.hits();
         let idle = hits == self.seen_hits.load(Relaxed);
         self.seen_hits.store(hits, Relaxed);
