@@ -4,7 +4,7 @@
 //! never coincide. Pageable memory, whose allocations nobody sees, has one shadow for all of it.
 //! Every allocation has its own *generation*: an address that is used again has a new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::{MemoryKind, RacingAccess};
 use super::shadow::{Conflict, Shadow, Use, View};
@@ -33,7 +33,6 @@ const PAGEABLE: Origin =
 struct Allocation {
     origin: Origin,
     shadow: Shadow,
-    is_freed: bool,
 }
 
 #[derive(Debug, Default)]
@@ -41,7 +40,8 @@ pub(super) struct Memory {
     allocations: BTreeMap<u64, Allocation>,
     pageable: Shadow,
     generations: u64,
-    freed: usize,
+    /// Where allocations began that are freed, and that not everybody knows of.
+    freed: BTreeSet<u64>,
     limit: usize,
 }
 
@@ -49,8 +49,9 @@ impl Memory {
     pub(super) fn add(&mut self, kind: MemoryKind, start: u64, bytes: u64, site: u32) {
         self.generations += 1;
         let origin = Origin { kind, start, bytes, generation: self.generations, site };
-        let allocation = Allocation { origin, shadow: Shadow::default(), is_freed: false };
+        let allocation = Allocation { origin, shadow: Shadow::default() };
         self.allocations.insert(start, allocation);
+        self.freed.remove(&start);
     }
 
     /// Adds a use; gives the memory in which it found conflicts.
@@ -78,9 +79,8 @@ impl Memory {
         }
         allocation.shadow.touch(new, view, found);
         if new.access == RacingAccess::Free {
-            allocation.is_freed = true;
-            self.freed += 1;
-            if self.freed > self.limit.max(FEW) {
+            self.freed.insert(origin.start);
+            if self.freed.len() > self.limit.max(FEW) {
                 self.forget(view);
             }
         }
@@ -89,8 +89,8 @@ impl Memory {
 
     /// An allocation of host memory is gone, with all of its uses.
     pub(super) fn remove(&mut self, start: u64) {
-        let gone = self.allocations.remove(&start);
-        self.freed -= usize::from(gone.is_some_and(|allocation| allocation.is_freed));
+        self.allocations.remove(&start);
+        self.freed.remove(&start);
     }
 
     /// The memory that an address of the host lies in.
@@ -105,16 +105,18 @@ impl Memory {
     /// Drops what is freed, if everybody knows of that.
     #[cold]
     fn forget(&mut self, view: &impl View) {
-        self.allocations.retain(|_, a| !a.is_freed || !a.shadow.is_settled(view));
-        let freed = self.allocations.values().filter(|allocation| allocation.is_freed).count();
-        let mut excess = freed.saturating_sub(MOST);
-        self.allocations.retain(|_, allocation| {
-            let goes = excess > 0 && allocation.is_freed;
-            excess -= usize::from(goes);
-            !goes
+        let Memory { allocations, freed, .. } = self;
+        freed.retain(|start| {
+            let stays = !allocations[start].shadow.is_settled(view);
+            if !stays {
+                allocations.remove(start);
+            }
+            stays
         });
-        self.freed = freed.min(MOST);
-        self.limit = 2 * self.freed;
+        while freed.len() > MOST {
+            freed.pop_first().map(|start| allocations.remove(&start));
+        }
+        self.limit = 2 * freed.len();
     }
 }
 
@@ -122,4 +124,66 @@ impl Memory {
 fn containing(map: &mut BTreeMap<u64, Allocation>, address: u64) -> Option<&mut Allocation> {
     let (&start, allocation) = map.range_mut(..=address).next_back()?;
     (address - start < allocation.origin.bytes).then_some(allocation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::clock::Epoch;
+    use super::*;
+
+    struct Everybody {
+        knows: bool,
+    }
+
+    impl View for Everybody {
+        fn knows(&self, _: Epoch) -> bool {
+            true
+        }
+
+        fn is_settled(&self, _: Epoch) -> bool {
+            self.knows
+        }
+    }
+
+    fn add(memory: &mut Memory, start: u64) {
+        memory.add(MemoryKind::OnDevice(0), start, 10, 0);
+    }
+
+    fn free(memory: &mut Memory, start: u64, knows: bool) {
+        let at = Epoch { agent: 0, position: 1 };
+        let access = RacingAccess::Free;
+        let (call, value, kernel) = (None, None, None);
+        let free = Use { at, start, bytes: 10, call, access, value, kernel, number: 0, site: 0 };
+        let found = memory.touch(free, &Everybody { knows }, &mut Vec::new());
+        assert_eq!(found.map(|origin| origin.start), Some(start));
+    }
+
+    /// Allocates and frees at addresses of its own.
+    fn churn(memory: &mut Memory, count: usize, knows: bool) {
+        for start in (0..count as u64).map(|number| 1000 + 10 * number) {
+            add(memory, start);
+            free(memory, start, knows);
+        }
+    }
+
+    #[test]
+    fn freed_memory_is_forgotten_and_what_lies_there_now_is_not() {
+        let mut memory = Memory::default();
+        add(&mut memory, 100);
+        add(&mut memory, 200);
+        free(&mut memory, 100, false);
+        add(&mut memory, 100);
+        churn(&mut memory, 10 * FEW, true);
+        assert!(memory.allocations.len() <= FEW + 2);
+        assert_eq!((memory.bytes_at(100), memory.bytes_at(200)), (Some(10), Some(10)));
+        assert_eq!(memory.generations, 3 + 10 * FEW as u64);
+    }
+
+    #[test]
+    fn what_nobody_knows_to_be_freed_does_not_fill_the_memory() {
+        let mut memory = Memory::default();
+        churn(&mut memory, 5 * MOST, false);
+        assert!(memory.freed.len() <= 2 * MOST + 1);
+        assert_eq!(memory.allocations.len(), memory.freed.len());
+    }
 }

@@ -13,7 +13,7 @@
 //! This is the one place that dereferences host memory.
 
 use std::alloc::Layout;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ptr::NonNull;
 
 use crate::watch::{Watched, Watcher};
@@ -342,18 +342,15 @@ impl HostMemory {
     /// The allocated blocks that some of these numbers are addresses in, each as a range that an
     /// operation names.
     pub(crate) fn named_by(&self, words: &[u64]) -> Box<[HostUse]> {
-        let mut named: Vec<HostUse> = Vec::new();
-        for &word in words {
+        let block = |&word: &u64| {
             let ptr = HostPtr(std::ptr::without_provenance_mut(word as usize));
-            let block = self.containing(ptr, 1).filter(|block| block.origin == Origin::Allocated);
-            if let Some(block) = block
-                && named.iter().all(|other| other.ptr != block.ptr)
-            {
-                let host = HostUse::new(block.ptr, block.bytes, Access::Read);
-                named.push(HostUse { named: true, ..host });
-            }
-        }
-        named.into()
+            self.containing(ptr, 1).filter(|block| block.origin == Origin::Allocated)
+        };
+        let mut seen = HashSet::new();
+        let blocks = words.iter().filter_map(block);
+        let blocks = blocks.filter(|block| seen.insert(block.ptr.address()));
+        let host = |block: &Block| HostUse::new(block.ptr, block.bytes, Access::Read);
+        blocks.map(|block| HostUse { named: true, ..host(block) }).collect()
     }
 
     /// Whether the block that the address lies in was freed in flight.
