@@ -17,6 +17,7 @@ use crate::error::{ErrorKind, Refused, Result};
 use crate::memory::{DeviceBuf, PinnedBuf, TrackedMut};
 use crate::process::{call_user, on_ordinary_thread};
 use crate::stream::Stream;
+use crate::sync::sanitizer::ours;
 
 /// What a tensor of a buffer looks like.
 #[derive(Clone, Copy, Debug)]
@@ -141,12 +142,14 @@ impl<B: TrackedMut + Send + 'static> Exported<B> {
         let exported = unsafe { Box::from_raw(tensor.as_ref().manager_ctx.cast::<Self>()) };
         // A panic must not unwind into the consumer.
         call_user(move || {
-            let Exported { buffer, consumer, .. } = *exported;
-            on_ordinary_thread(
-                (buffer, consumer),
-                |(buffer, consumer)| give_back(buffer, consumer.as_ref()),
-                |(buffer, _)| count_lost(buffer),
-            );
+            ours(|| {
+                let Exported { buffer, consumer, .. } = *exported;
+                on_ordinary_thread(
+                    (buffer, consumer),
+                    |(buffer, consumer)| give_back(buffer, consumer.as_ref()),
+                    |(buffer, _)| count_lost(buffer),
+                );
+            });
         });
     }
 }
