@@ -133,7 +133,7 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool. As for
-    /// [`refuse_unsafe`](Self::refuse_unsafe).
+    /// `refuse_unsafe`.
     pub fn pool_trim(&self, pool: PoolId, keep: usize) -> DriverResult<()> {
         self.refuse_unsafe()?;
         let pools = &mut self.books.lock().pools;

@@ -13,7 +13,7 @@ impl Face {
     ///
     /// # Errors
     ///
-    /// As for [`synchronize`](Self::synchronize). A lost device stays lost.
+    /// As for `cudaDeviceSynchronize`. A lost device stays lost.
     ///
     /// # Safety
     ///
