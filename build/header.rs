@@ -108,10 +108,11 @@ fn growing_struct(call: &str) -> Option<GrowingStruct> {
     let mut found = Vec::new();
     for one in defaults.split(',').map(str::trim).filter(|one| !one.is_empty()) {
         let (member, value) = one.split_once(": ")?;
-        let value = value.replace('_', if value.starts_with("PINLANE_") { "_" } else { "" });
-        if !value.starts_with("PINLANE_") && value.parse::<u64>().is_err() {
-            return None;
-        }
+        let value = if value.starts_with("PINLANE_") {
+            value.to_owned()
+        } else {
+            value.replace('_', "").parse::<u64>().ok()?.to_string()
+        };
         found.push((member.to_owned(), value));
     }
     Some(GrowingStruct { name: name.to_owned(), init: init.to_owned(), defaults: found })

@@ -8,6 +8,7 @@
 //! | `state_machine` | random programs keep the pool's promises, step by step |
 //! | `faults` | whichever driver call fails, and when: no panic, no hang, nothing lost |
 //! | `budget` | requests that wait are served in order; those that cannot be get the reason |
+//! | `requests` | requests that are withdrawn, forgotten or polled late hold nobody up |
 //! | `lost_memory` | requests that only lost memory could serve end at once |
 //! | `growth` | what the system refuses in one call comes in parts; lack of memory is an error |
 //! | `giving_back` | memory goes back to the system, whatever drops, and on whatever thread |
@@ -30,6 +31,7 @@ mod growth;
 mod lost_memory;
 mod page_locked;
 mod program;
+mod requests;
 mod state_machine;
 mod stats;
 mod stress;
