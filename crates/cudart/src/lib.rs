@@ -47,6 +47,7 @@ mod mangled;
 mod memory;
 mod pointers;
 mod pools;
+mod prefetched;
 mod properties;
 mod ptx;
 mod record;

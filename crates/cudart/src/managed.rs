@@ -2,7 +2,7 @@
 //! wanted it is written down for those who ask.
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
@@ -10,6 +10,7 @@ use pinlane_emulator::{Face, Side};
 
 use crate::abi::Out;
 use crate::machine;
+use crate::prefetched::Prefetched;
 
 /// `cudaMemLocationTypeDevice`
 const ON_DEVICE: u64 = 1;
@@ -20,14 +21,11 @@ const NOWHERE: c_int = -2;
 const LAST_PREFETCH: c_int = 4;
 const LAST_ATTRIBUTE: c_int = 8;
 
-/// A range that was prefetched, and the device that it went to.
-struct Prefetch {
-    start: usize,
-    bytes: usize,
-    device: c_int,
-}
+static PREFETCHED: Mutex<Prefetched> = Mutex::new(Prefetched::new());
 
-static PREFETCHES: Mutex<Vec<Prefetch>> = Mutex::new(Vec::new());
+fn prefetched() -> MutexGuard<'static, Prefetched> {
+    PREFETCHED.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The range lies in managed memory.
 fn check(face: &Face, ptr: *const c_void, bytes: usize) -> DriverResult<()> {
@@ -39,18 +37,13 @@ fn check(face: &Face, ptr: *const c_void, bytes: usize) -> DriverResult<()> {
 
 fn prefetch(face: &Face, ptr: *const c_void, bytes: usize, device: c_int) -> DriverResult<()> {
     check(face, ptr, bytes)?;
-    let mut all = PREFETCHES.lock().unwrap_or_else(PoisonError::into_inner);
-    let (start, end) = (ptr.addr(), ptr.addr() + bytes);
-    all.retain(|old| old.start < start || old.start + old.bytes > end);
-    all.push(Prefetch { start, bytes, device });
+    prefetched().note(ptr.addr()..ptr.addr() + bytes, device);
     Ok(())
 }
 
 /// Memory is new here: nobody has prefetched it, whatever was at its addresses before.
 pub fn begins(ptr: *const c_void, bytes: usize) {
-    let mut all = PREFETCHES.lock().unwrap_or_else(PoisonError::into_inner);
-    let (start, end) = (ptr.addr(), ptr.addr() + bytes);
-    all.retain(|old| old.start >= end || old.start + old.bytes <= start);
+    prefetched().forget(ptr.addr()..ptr.addr() + bytes);
 }
 
 /// A `cudaMemLocation`, which comes as one number: its type, and its id above that.
@@ -93,10 +86,7 @@ cuda! {
         if attribute != LAST_PREFETCH {
             return out.put(if attribute == 1 { 0 } else { NOWHERE });
         }
-        let all = PREFETCHES.lock().unwrap_or_else(PoisonError::into_inner);
-        let covers = |one: &&Prefetch| {
-            one.start <= ptr.addr() && ptr.addr() + bytes <= one.start + one.bytes
-        };
-        out.put(all.iter().rev().find(covers).map_or(NOWHERE, |one| one.device))
+        let device = prefetched().device_of(ptr.addr()..ptr.addr() + bytes);
+        out.put(device.unwrap_or(NOWHERE))
     }
 }

@@ -10,7 +10,9 @@ mod early;
 mod io;
 mod kernels;
 mod owners;
-/// The library is for no test harness: here are the tests of what it reads.
+/// The library is for no test harness: here are the tests of some of its files.
+#[path = "../src/prefetched.rs"]
+mod prefetched;
 #[path = "../src/ptx.rs"]
 mod ptx;
 mod rules;
