@@ -150,9 +150,8 @@ pub unsafe extern "C" fn pinlane_buffer_into_dlpack(
         // SAFETY: the caller's precondition on the options' arrays.
         let layout = unsafe { options.layout(host.buffer.len(), &mut whole) }?;
         let consumer = options.consumer()?;
-        let dimensions = host.buffer.prepare_export(&layout, consumer.as_ref())?;
-        let buffer = host.take().buffer;
-        Ok(buffer.export(&layout, dimensions, consumer.as_ref()).as_ptr())
+        let prepared = host.buffer.prepare_export(&layout, consumer.as_ref())?;
+        Ok(prepared.export(host.take().buffer).as_ptr())
     })
 }
 
@@ -191,9 +190,9 @@ pub unsafe extern "C" fn pinlane_device_buffer_into_dlpack(
         let mut whole = [0];
         // SAFETY: the caller's precondition on the options' arrays.
         let layout = unsafe { options.layout(device.len(), &mut whole) }?;
-        let dimensions = device.prepare_export(&layout, &consumer)?;
+        let prepared = device.prepare_export(&layout, &consumer)?;
         match device.take() {
-            DeviceBuffer::Own(buffer) => Ok(buffer.export(&layout, dimensions, &consumer).as_ptr()),
+            DeviceBuffer::Own(buffer) => Ok(prepared.export(buffer).as_ptr()),
             DeviceBuffer::Batch(_) => unreachable!("refused above"),
         }
     })

@@ -7,7 +7,7 @@
 //!   recorded, the stream is waited for; if that fails too, the memory is counted and never reused.
 
 use std::ffi::c_void;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use bytemuck::Pod;
 
@@ -80,62 +80,79 @@ impl Layout<'_> {
     }
 }
 
-/// A tensor, and what it keeps.
-struct Exported<B> {
+/// A tensor that can be made of a buffer, once the caller gives it up.
+pub(crate) struct Prepared {
+    /// Without the addresses of the members below.
     tensor: ManagedTensor,
-    /// What the tensor's shape and strides point to.
+    /// The shape, then the strides.
     dimensions: Box<[i64]>,
-    buffer: B,
     consumer: Option<Stream>,
 }
 
-impl<B: TrackedMut + Send + 'static> Exported<B> {
-    fn export(
-        buffer: B,
-        data: *mut c_void,
+impl Prepared {
+    /// Of the memory at `data`, which has `bytes` bytes in that place.
+    fn new(
+        operation: &'static str,
+        (data, bytes): (*mut c_void, usize),
         device: Place,
         layout: &Layout<'_>,
-        dimensions: Box<[i64]>,
         consumer: Option<&Stream>,
-    ) -> NonNull<ManagedTensor> {
-        let ndim = layout.shape.len();
+    ) -> Result<Self> {
+        let dimensions = layout.dimensions(operation, bytes)?;
+        // Another thread may call the deleter.
+        if consumer.is_some_and(|stream| stream.timeline.is_of_one_thread()) {
+            let what = "the consumer's stream is the per-thread default stream".to_owned();
+            let remedy = "let the consumer use a stream that every thread can use";
+            return Err(refused(operation, what, remedy));
+        }
         let empty = layout.shape.contains(&0);
-        let tensor = Tensor {
-            data: if empty { std::ptr::null_mut() } else { data },
-            device,
-            ndim: ndim as i32,
-            dtype: layout.dtype,
-            shape: std::ptr::null_mut(),
-            strides: std::ptr::null_mut(),
-            byte_offset: if empty { 0 } else { layout.offset_bytes as u64 },
-        };
-        let exported = Box::into_raw(Box::new(Exported {
-            tensor: ManagedTensor {
-                version: Version { minor: layout.dtype.shares_bytes().into(), ..VERSION },
-                manager_ctx: std::ptr::null_mut(),
-                deleter: Some(Self::delete),
-                flags: if layout.read_only { ManagedTensor::READ_ONLY } else { 0 },
-                tensor,
+        let tensor = ManagedTensor {
+            version: Version { minor: layout.dtype.shares_bytes().into(), ..VERSION },
+            manager_ctx: ptr::null_mut(),
+            deleter: None,
+            flags: if layout.read_only { ManagedTensor::READ_ONLY } else { 0 },
+            tensor: Tensor {
+                data: if empty { ptr::null_mut() } else { data },
+                device,
+                ndim: layout.shape.len() as i32,
+                dtype: layout.dtype,
+                shape: ptr::null_mut(),
+                strides: ptr::null_mut(),
+                byte_offset: if empty { 0 } else { layout.offset_bytes as u64 },
             },
-            dimensions,
-            buffer,
-            consumer: consumer.cloned(),
-        }));
-        // SAFETY: just allocated, and nobody else has it.
-        let this = unsafe { &mut *exported };
-        let first = this.dimensions.as_mut_ptr();
-        this.tensor.manager_ctx = exported.cast();
-        this.tensor.tensor.shape = first;
-        this.tensor.tensor.strides = first.wrapping_add(ndim);
-        // SAFETY: a member of a live allocation.
-        unsafe { NonNull::new_unchecked(&raw mut (*exported).tensor) }
+        };
+        Ok(Prepared { tensor, dimensions, consumer: consumer.cloned() })
     }
 
+    /// The tensor, which owns the buffer that it was prepared for.
+    pub(crate) fn export<B>(self, buffer: B) -> NonNull<ManagedTensor>
+    where
+        B: TrackedMut + Send + 'static,
+    {
+        let exported = Box::into_raw(Box::new(Exported { prepared: self, buffer }));
+        // SAFETY: just allocated, and nobody else has it.
+        let Prepared { tensor, dimensions, .. } = unsafe { &mut (*exported).prepared };
+        tensor.manager_ctx = exported.cast();
+        tensor.deleter = Some(Exported::<B>::delete);
+        tensor.tensor.shape = dimensions.as_mut_ptr();
+        tensor.tensor.strides = tensor.tensor.shape.wrapping_add(tensor.tensor.ndim as usize);
+        // SAFETY: a member of a live allocation.
+        unsafe { NonNull::new_unchecked(&raw mut (*exported).prepared.tensor) }
+    }
+}
+
+/// A tensor, and what it keeps.
+struct Exported<B> {
+    prepared: Prepared,
+    buffer: B,
+}
+
+impl<B: TrackedMut + Send + 'static> Exported<B> {
     /// The deleter.
     ///
     /// # Safety
     ///
-    /// * `tensor` is NULL, or came from [`export`](Self::export) and is not used afterwards.
+    /// * `tensor` is NULL, or came from [`Prepared::export`] and is not used afterwards.
     unsafe extern "C" fn delete(tensor: *mut ManagedTensor) {
         let Some(tensor) = NonNull::new(tensor) else { return };
         // SAFETY: `export` made the context, and gave it to this deleter alone.
@@ -143,7 +160,7 @@ impl<B: TrackedMut + Send + 'static> Exported<B> {
         // A panic must not unwind into the consumer.
         call_user(move || {
             ours(|| {
-                let Exported { buffer, consumer, .. } = *exported;
+                let Exported { buffer, prepared: Prepared { consumer, .. } } = *exported;
                 on_ordinary_thread(
                     (buffer, consumer),
                     |(buffer, consumer)| give_back(buffer, consumer.as_ref()),
@@ -175,15 +192,6 @@ fn count_lost(buffer: &mut impl TrackedMut) {
     lost.context.quarantine(lost.range.len(), "of a tensor");
 }
 
-/// Another thread may call the deleter.
-fn check_consumer(operation: &'static str, consumer: &Stream) -> Result<()> {
-    if !consumer.timeline.is_of_one_thread() {
-        return Ok(());
-    }
-    let what = "the consumer's stream is the per-thread default stream".to_owned();
-    Err(refused(operation, what, "let the consumer use a stream that every thread can use"))
-}
-
 impl<T: Pod + Send> PinnedBuf<T> {
     /// Gives the buffer to another library as a tensor. Blocks until every pending device use of
     /// the buffer is complete: consumers access host memory at once.
@@ -204,35 +212,24 @@ impl<T: Pod + Send> PinnedBuf<T> {
         consumer: Option<&Stream>,
     ) -> Result<NonNull<ManagedTensor>, Refused<Self>> {
         match self.prepare_export(layout, consumer) {
-            Ok(dimensions) => Ok(self.export(layout, dimensions, consumer)),
+            Ok(prepared) => Ok(prepared.export(self)),
             Err(error) => Err(Refused { value: self, error }),
         }
     }
 
-    /// What can fail: gives the tensor's dimensions.
+    /// All that can fail.
     pub(crate) fn prepare_export(
         &mut self,
         layout: &Layout<'_>,
         consumer: Option<&Stream>,
-    ) -> Result<Box<[i64]>> {
+    ) -> Result<Prepared> {
         const OPERATION: &str = "PinnedBuf::into_dlpack";
-        let dimensions = layout.dimensions(OPERATION, self.len() * size_of::<T>())?;
-        consumer.map_or(Ok(()), |stream| check_consumer(OPERATION, stream))?;
-        self.write()?;
-        Ok(dimensions)
-    }
-
-    /// The rest. Both get the same layout and stream.
-    pub(crate) fn export(
-        self,
-        layout: &Layout<'_>,
-        dimensions: Box<[i64]>,
-        consumer: Option<&Stream>,
-    ) -> NonNull<ManagedTensor> {
         let device_type = if layout.page_locked { Place::CUDA_HOST } else { Place::CPU };
         let place = Place { device_type, device_id: 0 };
-        let data = self.as_ptr().cast_mut().cast();
-        Exported::export(self, data, place, layout, dimensions, consumer)
+        let memory = (self.as_ptr().cast_mut().cast(), self.len() * size_of::<T>());
+        let prepared = Prepared::new(OPERATION, memory, place, layout, consumer)?;
+        self.write()?;
+        Ok(prepared)
     }
 }
 
@@ -259,34 +256,23 @@ impl<T: Pod + Send> DeviceBuf<T> {
         consumer: &Stream,
     ) -> Result<NonNull<ManagedTensor>, Refused<Self>> {
         match self.prepare_export(layout, consumer) {
-            Ok(dimensions) => Ok(self.export(layout, dimensions, consumer)),
+            Ok(prepared) => Ok(prepared.export(self)),
             Err(error) => Err(Refused { value: self, error }),
         }
     }
 
-    /// What can fail: gives the tensor's dimensions.
+    /// All that can fail.
     pub(crate) fn prepare_export(
         &mut self,
         layout: &Layout<'_>,
         consumer: &Stream,
-    ) -> Result<Box<[i64]>> {
+    ) -> Result<Prepared> {
         const OPERATION: &str = "DeviceBuf::into_dlpack";
-        let dimensions = layout.dimensions(OPERATION, self.len() * size_of::<T>())?;
-        check_consumer(OPERATION, consumer)?;
+        let data = ptr::without_provenance_mut(self.as_device_ptr() as usize);
+        let (memory, place) = ((data, self.len() * size_of::<T>()), place_of(self.context()));
+        let prepared = Prepared::new(OPERATION, memory, place, layout, Some(consumer))?;
         consumer.acquire(self)?;
-        Ok(dimensions)
-    }
-
-    /// The rest. Both get the same layout and stream.
-    pub(crate) fn export(
-        self,
-        layout: &Layout<'_>,
-        dimensions: Box<[i64]>,
-        consumer: &Stream,
-    ) -> NonNull<ManagedTensor> {
-        let place = place_of(self.context());
-        let data = std::ptr::without_provenance_mut(self.as_device_ptr() as usize);
-        Exported::export(self, data, place, layout, dimensions, Some(consumer))
+        Ok(prepared)
     }
 }
 
