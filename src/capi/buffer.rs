@@ -8,10 +8,9 @@ use super::memory::check_memory;
 use super::request::User;
 use super::status::told;
 use super::{
-    Out, boundary, freeing, handle, handle_type, invalid, pinlane_device, pinlane_pool,
+    Out, Result, boundary, freeing, handle, handle_type, invalid, pinlane_device, pinlane_pool,
     pinlane_request, pinlane_status, pinlane_stream, pointer,
 };
-use crate::error::Result;
 use crate::memory::{Lent, PinnedBuf};
 use crate::pool::PinnedPool;
 use crate::sync::sanitizer::theirs;
@@ -52,22 +51,21 @@ pub(super) fn extent([size, address]: [usize; 2]) -> (u64, usize) {
     (address as u64, size & !LENT)
 }
 
-/// # Safety
-///
-/// * `buffer` is NULL, misaligned (both are errors), or valid for writing until the call returns.
-#[inline(always)]
-unsafe fn allocate(
-    function: &'static str,
-    pool: *const pinlane_pool,
-    buffer: *mut *mut pinlane_buffer,
-    how: impl FnOnce(&PinnedPool) -> Result<PinnedBuf<u8>>,
-) -> pinlane_status {
-    // SAFETY: the same precondition.
-    unsafe { Out::new("buffer", buffer) }.give(function, || {
-        // It leaks if something panics: otherwise it would pass through memory.
-        let buffer = ManuallyDrop::new(how(&*handle::get(pool)?)?);
-        Ok(HostBuffer::into_handle(buffer, None))
-    })
+impl Out<*mut pinlane_buffer> {
+    /// Runs the exported function of that name, which allocates from `pool`.
+    #[inline(always)]
+    fn allocate(
+        self,
+        function: &'static str,
+        pool: *const pinlane_pool,
+        how: impl FnOnce(&PinnedPool) -> Result<PinnedBuf<u8>>,
+    ) -> pinlane_status {
+        self.give(function, || {
+            // It leaks if something panics: otherwise it would pass through memory.
+            let buffer = ManuallyDrop::new(how(&*handle::get(pool)?)?);
+            Ok(HostBuffer::into_handle(buffer, None))
+        })
+    }
 }
 
 /// Allocates `bytes` of page-locked memory, aligned to at least 256, and writes the buffer to
@@ -88,7 +86,8 @@ pub unsafe extern "C" fn pinlane_buffer_alloc(
     buffer: *mut *mut pinlane_buffer,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `buffer`.
-    unsafe { allocate("pinlane_buffer_alloc", pool, buffer, |pool| pool.alloc(bytes)) }
+    unsafe { Out::new("buffer", buffer) }
+        .allocate("pinlane_buffer_alloc", pool, |pool| pool.alloc(bytes))
 }
 
 /// Writes the pool that the buffer came from to `pool`. The caller frees it with
@@ -130,9 +129,9 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_zeroed(
     bytes: usize,
     buffer: *mut *mut pinlane_buffer,
 ) -> pinlane_status {
-    let how = |pool: &PinnedPool| pool.alloc_zeroed(bytes);
     // SAFETY: the caller's precondition on `buffer`.
-    unsafe { allocate("pinlane_buffer_alloc_zeroed", pool, buffer, how) }
+    unsafe { Out::new("buffer", buffer) }
+        .allocate("pinlane_buffer_alloc_zeroed", pool, |pool| pool.alloc_zeroed(bytes))
 }
 
 /// As `pinlane_buffer_alloc`, with the first byte at a multiple of `alignment`: a power of two, at
@@ -148,9 +147,9 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_aligned(
     alignment: usize,
     buffer: *mut *mut pinlane_buffer,
 ) -> pinlane_status {
-    let how = |pool: &PinnedPool| pool.alloc_aligned(bytes, alignment);
     // SAFETY: the caller's precondition on `buffer`.
-    unsafe { allocate("pinlane_buffer_alloc_aligned", pool, buffer, how) }
+    unsafe { Out::new("buffer", buffer) }
+        .allocate("pinlane_buffer_alloc_aligned", pool, |pool| pool.alloc_aligned(bytes, alignment))
 }
 
 /// As `pinlane_buffer_alloc`, but when the budget is spent it waits, for at most `microseconds`,
@@ -168,9 +167,10 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_timeout(
     microseconds: u64,
     buffer: *mut *mut pinlane_buffer,
 ) -> pinlane_status {
-    let how = |pool: &PinnedPool| pool.alloc_timeout(bytes, Duration::from_micros(microseconds));
     // SAFETY: the caller's precondition on `buffer`.
-    unsafe { allocate("pinlane_buffer_alloc_timeout", pool, buffer, how) }
+    unsafe { Out::new("buffer", buffer) }.allocate("pinlane_buffer_alloc_timeout", pool, |pool| {
+        pool.alloc_timeout(bytes, Duration::from_micros(microseconds))
+    })
 }
 
 /// As `pinlane_buffer_alloc`, but only from memory that is page-locked already: it page-locks
@@ -186,7 +186,8 @@ pub unsafe extern "C" fn pinlane_buffer_try_alloc(
     buffer: *mut *mut pinlane_buffer,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `buffer`.
-    unsafe { allocate("pinlane_buffer_try_alloc", pool, buffer, |pool| pool.try_alloc(bytes)) }
+    unsafe { Out::new("buffer", buffer) }
+        .allocate("pinlane_buffer_try_alloc", pool, |pool| pool.try_alloc(bytes))
 }
 
 /// Gets the buffer of `pinlane_buffer_alloc_async`, with `user` as it was given. The buffer is the

@@ -5,11 +5,10 @@ use std::ffi::{CString, c_char, c_void};
 use super::request::User;
 use super::table::Kind;
 use super::{
-    Out, boundary, handle, pinlane_buffer, pinlane_device, pinlane_device_buffer, pinlane_emulator,
-    pinlane_file, pinlane_foreign, pinlane_pairs, pinlane_pool, pinlane_prefetch,
+    Out, Result, boundary, handle, pinlane_buffer, pinlane_device, pinlane_device_buffer,
+    pinlane_emulator, pinlane_file, pinlane_foreign, pinlane_pairs, pinlane_pool, pinlane_prefetch,
     pinlane_recording, pinlane_request, pinlane_status, pinlane_stream, pinlane_ticket, unknown,
 };
-use crate::error::Result;
 use crate::notice::{self, Notice};
 use crate::sync::sanitizer::theirs;
 

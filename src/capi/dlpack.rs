@@ -6,14 +6,13 @@ use std::ptr::NonNull;
 use super::buffer::HostBuffer;
 use super::device_buffer::DeviceBuffer;
 use super::{
-    Out, check_flags, growing, handle, invalid, layout, pinlane_buffer, pinlane_device,
+    Out, Result, check_flags, growing, handle, invalid, layout, pinlane_buffer, pinlane_device,
     pinlane_device_buffer, pinlane_status, pinlane_stream, pointer, unknown,
 };
 use crate::dlpack::{
     DataType, Imported, Layout, LegacyTensor as DLManagedTensor,
     ManagedTensor as DLManagedTensorVersioned, Place, from_legacy, to_legacy,
 };
-use crate::error::Result;
 use crate::stream::Stream;
 
 /// Consumers of the tensor must not write to it.

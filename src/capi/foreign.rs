@@ -15,10 +15,9 @@
 
 use super::table::{Alone, Counted, Inside};
 use super::{
-    Out, freeing, handle, handle_type, invalid, layout, pinlane_buffer, pinlane_device_buffer,
-    pinlane_status, pinlane_stream, pinlane_ticket, pointer,
+    Out, Result, freeing, handle, handle_type, invalid, layout, pinlane_buffer,
+    pinlane_device_buffer, pinlane_status, pinlane_stream, pinlane_ticket, pointer,
 };
-use crate::error::Result;
 use crate::memory::Operand;
 use crate::memory::sealed::{Sealed, SealedMut};
 use crate::stream::Stream;

@@ -64,3 +64,4 @@ use self::request::pinlane_request;
 use self::status::{boundary, freeing, invalid, pinlane_status, refused};
 use self::stream::pinlane_stream;
 use self::ticket::pinlane_ticket;
+use crate::error::{Error, ErrorKind, Result};

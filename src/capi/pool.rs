@@ -4,11 +4,10 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use super::{
-    Out, boundary, check_flags, freeing, growing, handle, handle_type, invalid, layout,
+    Out, Result, boundary, check_flags, freeing, growing, handle, handle_type, invalid, layout,
     pinlane_device, pinlane_status, pinlane_stream, set_unless_0, unknown,
 };
 use crate::device::Device;
-use crate::error::Result;
 use crate::pool::{Builder, PageLocking, PinnedPool};
 
 /// A pool of page-locked host memory. Any thread may use it. Its buffers live on when the handle is

@@ -5,9 +5,9 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use super::{
-    Out, boundary, growing, handle, invalid, layout, pinlane_pool, pinlane_status, pointer, unknown,
+    Out, Result, boundary, growing, handle, invalid, layout, pinlane_pool, pinlane_status, pointer,
+    unknown,
 };
-use crate::error::Result;
 use crate::pool::{ClassStats, Stats};
 
 /// Statistics of a pool. Sizes are in bytes of blocks, times in nanoseconds. Initialise with

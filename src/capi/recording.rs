@@ -6,10 +6,9 @@ use std::io::Write;
 use std::path::Path;
 
 use super::{
-    Out, boundary, freeing, handle, handle_type, invalid, pinlane_device, pinlane_status, pointer,
-    refused, unknown,
+    ErrorKind, Out, Result, boundary, freeing, handle, handle_type, invalid, pinlane_device,
+    pinlane_status, pointer, refused, unknown,
 };
-use crate::error::{ErrorKind, Result};
 use crate::trace::{Recording, Trace};
 
 /// Notes what happens on devices, until it is stopped. Any thread may use it, one at a time.

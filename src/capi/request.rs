@@ -22,8 +22,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::status::panicked;
-use super::{Out, boundary, freeing, handle, handle_type, pinlane_status, refused};
-use crate::error::{Error, ErrorKind, Result};
+use super::{
+    Error, ErrorKind, Out, Result, boundary, freeing, handle, handle_type, pinlane_status, refused,
+};
 use crate::sync::{Mutex, sanitizer};
 use crate::wakers;
 

@@ -4,10 +4,9 @@ use std::ffi::c_void;
 
 use super::memory::{check_memory, destination, device_memory, range, source};
 use super::{
-    Out, boundary, handle, invalid, pinlane_device_buffer, pinlane_status, pinlane_stream,
-    pinlane_ticket,
+    Error, Out, Result, boundary, handle, invalid, pinlane_device_buffer, pinlane_status,
+    pinlane_stream, pinlane_ticket,
 };
-use crate::error::{Error, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut};
 use crate::pool::block_at;
 use crate::stream::Stream;

@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use super::{
-    boundary, check_flags, growing, handle, layout, pinlane_device, pinlane_status, pointer,
-    set_unless_0,
+    Result, boundary, check_flags, growing, handle, layout, pinlane_device, pinlane_status,
+    pointer, set_unless_0,
 };
-use crate::error::Result;
 use crate::staging::{CopyTeam, Staging};
 
 /// Every copy goes through the slots, even the smallest.

@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use super::request::User;
 use super::{
-    Out, boundary, check_flags, freeing, growing, handle, handle_type, layout, pinlane_device,
-    pinlane_status, pinlane_ticket, pointer,
+    Out, Result, boundary, check_flags, freeing, growing, handle, handle_type, layout,
+    pinlane_device, pinlane_status, pinlane_ticket, pointer,
 };
-use crate::error::Result;
 use crate::stream::{Stream, StreamOptions};
 use crate::sync::sanitizer::theirs;
 use crate::ticket::Ticket;

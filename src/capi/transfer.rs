@@ -4,11 +4,10 @@ use std::ffi::c_void;
 
 use super::memory::{device_memory, range};
 use super::{
-    Out, handle, invalid, pinlane_buffer, pinlane_device_buffer, pinlane_status, pinlane_stream,
-    pinlane_ticket, pointer,
+    Error, Out, handle, invalid, pinlane_buffer, pinlane_device_buffer, pinlane_status,
+    pinlane_stream, pinlane_ticket, pointer,
 };
 use crate::driver::MAX_PATTERN;
-use crate::error::Error;
 
 /// Copies `bytes` from `buffer`, from `offset` on, to the caller's own device memory. Does not
 /// block. Ordered on `stream`, and after device writes to the buffer on other streams; the caller

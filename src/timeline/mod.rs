@@ -264,7 +264,7 @@ impl Timeline {
 
     #[cold]
     fn shown_by<R>(&self, recorder: &Recorder, work: Work, enqueue: impl FnOnce() -> R) -> R {
-        let _enqueuing = self.context.recording.begin(Kind::Enqueue, work.name, work.bytes);
+        let _enqueuing = self.context.recording.begin(Kind::Enqueue, work.name, || work.bytes);
         let driver = self.context.shared_driver();
         let is_captured = || self.open(work.name).is_err();
         // SAFETY: the stream is live: owned ones until drop, foreign ones by the contract of

@@ -178,7 +178,7 @@ impl Timeline {
 
     /// A thread waits for the stream until the result is dropped, as recordings show it.
     pub(crate) fn shows_wait(&self, operation: &'static str) -> Option<impl Drop + use<>> {
-        self.context.recording.begin(Kind::Wait, operation, 0)
+        self.context.recording.begin(Kind::Wait, operation, || 0)
     }
 
     /// Blocks until everything submitted before the call is complete.

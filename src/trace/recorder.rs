@@ -53,15 +53,9 @@ impl Switch {
     }
 
     /// Begins a span, which ends when the result is dropped: in the recording, if there is one, and
-    /// as an NVTX range, if a tool listens.
+    /// as an NVTX range, if a tool listens. The bytes are counted only if they are needed.
     #[inline]
-    pub(crate) fn begin(&self, kind: Kind, name: &'static str, bytes: usize) -> Option<Begun> {
-        self.begin_with(kind, name, || bytes)
-    }
-
-    /// As [`begin`](Self::begin); counts the bytes only if they are needed.
-    #[inline]
-    pub(crate) fn begin_with(
+    pub(crate) fn begin(
         &self,
         kind: Kind,
         name: &'static str,

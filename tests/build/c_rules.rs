@@ -91,7 +91,7 @@ const BOUNDARIES: [&str; 10] = [
     ".start(",
     "give_sized(",
     "give_text(",
-    "allocate(",
+    ".allocate(",
     "next(",
 ];
 /// They only read or keep what a thread has, or what is constant.

@@ -6,9 +6,8 @@ use crate::batch::{HostSlice, HostSliceMut};
 use crate::capi::buffer::HostBuffer;
 use crate::capi::memory::{destination, source};
 use crate::capi::table::{Alone, Inside};
-use crate::capi::{invalid, pinlane_buffer};
+use crate::capi::{Result, invalid, pinlane_buffer};
 use crate::context::Context;
-use crate::error::Result;
 use crate::memory::{PinnedBytes, PinnedSlice, PinnedSliceMut};
 use crate::pool::block_at;
 

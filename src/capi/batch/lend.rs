@@ -2,9 +2,8 @@
 
 use super::places::{Place, Places};
 use crate::batch::{HostSlice, HostSliceMut};
-use crate::capi::{pinlane_buffer, pinlane_device_buffer};
+use crate::capi::{Result, pinlane_buffer, pinlane_device_buffer};
 use crate::copy::entry::Direction;
-use crate::error::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 

@@ -29,11 +29,11 @@ use self::route::chosen_route;
 pub use self::route::pinlane_batch_options;
 use super::transfer::same_buffer;
 use super::{
-    Out, boundary, check_spare, handle, pinlane_status, pinlane_stream, pinlane_ticket, pointer,
+    Out, Result, boundary, check_spare, handle, pinlane_status, pinlane_stream, pinlane_ticket,
+    pointer,
 };
 use crate::batch::{DeviceCopy, Downloads, Uploads};
 use crate::copy::entry::Direction;
-use crate::error::Result;
 use crate::sync::sanitizer::theirs;
 
 /// Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's

@@ -25,11 +25,10 @@ use super::places::Place;
 use super::route::{chosen_route, pinlane_batch_options};
 use crate::batch::{Downloads, Route, Uploads};
 use crate::capi::{
-    Out, freeing, handle, handle_type, invalid, layout, pinlane_buffer, pinlane_device_buffer,
-    pinlane_status, pinlane_stream, pinlane_ticket, pointer,
+    Out, Result, freeing, handle, handle_type, invalid, layout, pinlane_buffer,
+    pinlane_device_buffer, pinlane_status, pinlane_stream, pinlane_ticket, pointer,
 };
 use crate::copy::entry::Direction;
-use crate::error::Result;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
@@ -120,53 +119,41 @@ impl Pairs {
     /// * Memory of a pool was not given back since the list was made, and is not until this
     ///   returns. The host does not write to it until the copies are complete.
     unsafe fn upload(&mut self, stream: &Stream) -> Result<Ticket> {
-        let Sides { hosts, devices } = &self.sides;
-        let sources = hosts.shared()?;
-        let mut destinations = devices.exclusive()?;
-        let list = match &mut self.up {
-            Some(list) => list,
-            None => {
-                devices.check_apart()?;
-                // SAFETY: the precondition; nothing else is named by its address.
-                let sources = unsafe { hosts.sources(&sources, stream.timeline.context()) };
-                let parts = devices.written(&mut destinations, &mut [])?;
-                let pairs = sources.zip(parts);
-                let pairs = pairs.map(|(src, dst)| Ok((src?, dst)));
-                let list = pairs.collect::<Result<Uploads<'_>>>()?.route(self.route);
-                // SAFETY: only the lifetime differs. The list is used here, and where it was found
-                // above: after `shared` and `exclusive` of the same handles, so while a call is in
-                // the same objects, until this returns (the invariants); and while memory of pools
-                // is the caller's (the precondition).
-                let list = unsafe { transmute::<Uploads<'_>, Uploads<'static>>(list) };
-                self.up.insert(list)
-            }
-        };
-        stream.upload_list(list)
+        let Pairs { sides, route, up, .. } = self;
+        if up.is_none() {
+            // SAFETY: the precondition; nothing else is named by its address.
+            *up = Some(unsafe {
+                sides.up(stream, |pairs| {
+                    let list = pairs.collect::<Result<Uploads<'_>>>()?.route(*route);
+                    // SAFETY: only the lifetime differs. The list is used below only: after
+                    // `shared` and `exclusive` of the same handles, so while a call is inside the
+                    // same objects (the invariants); and while memory of pools is the caller's (the
+                    // precondition).
+                    Ok(transmute::<Uploads<'_>, Uploads<'static>>(list))
+                })
+            }?);
+        }
+        let (_sources, _destinations) = (sides.hosts.shared()?, sides.devices.exclusive()?);
+        stream.upload_list(up.as_mut().expect("made above"))
     }
 
     /// # Safety
     ///
     /// * As for [`upload`](Self::upload), and the host does not read that memory either.
     unsafe fn download(&mut self, stream: &Stream) -> Result<Ticket> {
-        let Sides { hosts, devices } = &self.sides;
-        let mut destinations = hosts.exclusive()?;
-        let sources = devices.shared()?;
-        let list = match &mut self.down {
-            Some(list) => list,
-            None => {
-                hosts.check_apart()?;
-                let context = stream.timeline.context();
-                // SAFETY: the precondition; `check_apart` found that no places overlap.
-                let parts = unsafe { hosts.destinations(&mut destinations, context) }?;
-                let pairs = devices.read(&sources, &[]).zip(parts);
-                let pairs = pairs.map(|(src, dst)| Ok((src?, dst?)));
-                let list = pairs.collect::<Result<Downloads<'_>>>()?.route(self.route);
-                // SAFETY: as in `upload`.
-                let list = unsafe { transmute::<Downloads<'_>, Downloads<'static>>(list) };
-                self.down.insert(list)
-            }
-        };
-        stream.download_list(list)
+        let Pairs { sides, route, down, .. } = self;
+        if down.is_none() {
+            // SAFETY: the precondition; nothing else is named by its address.
+            *down = Some(unsafe {
+                sides.down(stream, |pairs| {
+                    let list = pairs.collect::<Result<Downloads<'_>>>()?.route(*route);
+                    // SAFETY: as in `upload`.
+                    Ok(transmute::<Downloads<'_>, Downloads<'static>>(list))
+                })
+            }?);
+        }
+        let (_destinations, _sources) = (sides.hosts.exclusive()?, sides.devices.shared()?);
+        stream.download_list(down.as_mut().expect("made above"))
     }
 }
 

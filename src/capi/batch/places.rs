@@ -16,9 +16,8 @@ use std::ptr;
 use crate::capi::buffer::extent;
 use crate::capi::memory::{check_memory, device_memory};
 use crate::capi::table::{Alone, Inside, Kind};
-use crate::capi::{handle, pinlane_device_buffer, refused};
+use crate::capi::{ErrorKind, Result, handle, pinlane_device_buffer, refused};
 use crate::copy::transfer::check_disjoint;
-use crate::error::{ErrorKind, Result};
 use crate::memory::{DeviceBuf, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 

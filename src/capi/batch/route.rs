@@ -1,8 +1,7 @@
 //! The route of a batch, for programs that choose it themselves.
 
 use crate::batch::Route;
-use crate::capi::{check_flags, growing, layout, unknown};
-use crate::error::Result;
+use crate::capi::{Result, check_flags, growing, layout, unknown};
 
 /// pinlane takes the route that is fastest by rule.
 pub const PINLANE_ROUTE_AUTOMATIC: i32 = 0;

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
-use super::{emulated, pinlane_emulator, pinlane_emulator_options};
+use super::{Result, emulated, pinlane_emulator, pinlane_emulator_options};
 #[cfg(feature = "emulated")]
 use crate::capi::growing::Growing;
 use crate::capi::{
@@ -13,7 +13,6 @@ use crate::capi::{
 use crate::driver::emulated::{
     Emulator, Execution, Exploration, Explored, FailedRun, asked_for, explore, explore_orders,
 };
-use crate::error::Result;
 use crate::sync::sanitizer::theirs;
 
 /// What `pinlane_explore` finds is not printed on stderr.

@@ -13,13 +13,13 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use super::{
-    Out, boundary, check_flags, freeing, growing, handle, handle_type, invalid, layout,
-    pinlane_device, pinlane_status, pointer, refused, set_unless_0, unknown,
+    Error, ErrorKind, Out, Result, boundary, check_flags, freeing, growing, handle, handle_type,
+    invalid, layout, pinlane_device, pinlane_status, pointer, refused, set_unless_0, unknown,
 };
 use crate::device::Device;
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::{Builder, Emulator, Execution};
-use crate::error::{CudaCode, Error, ErrorKind, Result};
+use crate::error::CudaCode;
 
 /// An emulated machine, with all of its devices: for tests that make it fail, and that look for
 /// misuse and leaks. Any thread may use it.

@@ -2,11 +2,10 @@
 
 use std::ffi::c_char;
 
-use super::{emulated, pinlane_emulator};
+use super::{ErrorKind, Result, emulated, pinlane_emulator};
 use crate::capi::{Out, growing, handle, layout, pinlane_status, pointer, refused};
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::{Finding, Usage};
-use crate::error::{ErrorKind, Result};
 
 /// What is allocated and pending on an emulated machine. Initialise with
 /// `PINLANE_EMULATOR_USAGE_INIT`.

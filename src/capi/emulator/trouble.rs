@@ -5,7 +5,7 @@ use std::ffi::c_char;
 
 #[cfg(feature = "emulated")]
 use super::Emulator;
-use super::{emulated, pinlane_emulator};
+use super::{Result, emulated, pinlane_emulator};
 use crate::capi::{
     Out, boundary, handle, invalid, pinlane_status, pinlane_stream, pointer, unknown,
 };
@@ -14,7 +14,7 @@ use crate::device::check_ordinal;
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::{Fault, Repeat};
 use crate::driver::{Call, DriverResult, RawStream};
-use crate::error::{CudaCode, Result};
+use crate::error::CudaCode;
 use crate::stream::Stream;
 
 /// One call fails.

@@ -4,10 +4,9 @@ use std::ffi::c_char;
 
 use crate::capi::device_buffer::DeviceBuffer;
 use crate::capi::{
-    Out, boundary, handle, invalid, pinlane_device_buffer, pinlane_status, pinlane_ticket, pointer,
-    refused,
+    ErrorKind, Out, Result, boundary, handle, invalid, pinlane_device_buffer, pinlane_status,
+    pinlane_ticket, pointer, refused,
 };
-use crate::error::{ErrorKind, Result};
 use crate::prefetch::DeviceBatch;
 
 /// Calls `ask` with the batch that a buffer is.

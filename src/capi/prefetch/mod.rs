@@ -33,10 +33,9 @@ use super::request::User;
 use super::status::told;
 use super::table::{Counted, Inside};
 use super::{
-    Out, freeing, growing, handle, handle_type, pinlane_device_buffer, pinlane_pool,
-    pinlane_request, pinlane_status, pinlane_stream, pointer, refused,
+    Error, ErrorKind, Out, Result, freeing, growing, handle, handle_type, pinlane_device_buffer,
+    pinlane_pool, pinlane_request, pinlane_status, pinlane_stream, pointer, refused,
 };
-use crate::error::{Error, ErrorKind, Result};
 use crate::prefetch::{Batches, DeviceBatch, Prefetch, Progress, StopSwitch};
 use crate::process::in_host_function;
 use crate::sync::Mutex;

@@ -1,8 +1,7 @@
 //! Options of a pipeline, and how far one has come.
 
 use super::producer::Source;
-use crate::capi::{check_flags, growing, layout, set_unless_0};
-use crate::error::Result;
+use crate::capi::{Result, check_flags, growing, layout, set_unless_0};
 use crate::prefetch::{Prefetch, Progress};
 
 /// Each batch comes as soon as it is ready, instead of in the producer's order.

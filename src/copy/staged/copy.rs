@@ -299,7 +299,7 @@ impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
         // SAFETY: this thread is a worker of the slot.
         let layout = unsafe { slot.layout() };
         let Door { stream, operation, .. } = self.transfer.door;
-        let _shown = stream.context().recording.begin_with(Kind::Stage, operation, || {
+        let _shown = stream.context().recording.begin(Kind::Stage, operation, || {
             layout.unit(unit, self.transfer.entries).map(|(_, part)| part.bytes).sum()
         });
         for (number, part) in layout.unit(unit, self.transfer.entries) {

@@ -254,7 +254,7 @@ impl Core {
         };
         let start = Instant::now();
         let grown = {
-            let _shown = self.context.recording.begin(Kind::PageLock, operation, bytes);
+            let _shown = self.context.recording.begin(Kind::PageLock, operation, || bytes);
             page_lock(&self.context, &self.options, parts, bytes, size.align)
         };
         let took = start.elapsed();

@@ -8,9 +8,8 @@ use crate::batch::Indices;
 use crate::capi::memory::range;
 use crate::capi::table::Inside;
 use crate::capi::{
-    check_flags, growing, handle, invalid, layout, pinlane_device_buffer, pointer, unknown,
+    Result, check_flags, growing, handle, invalid, layout, pinlane_device_buffer, pointer, unknown,
 };
-use crate::error::Result;
 use crate::memory::{DeviceBuf, DeviceSlice};
 
 /// The numbers are `uint32_t`.

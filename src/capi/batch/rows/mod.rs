@@ -14,9 +14,8 @@ mod layers;
 use self::indices::{Numbers, pinlane_indices};
 use self::layers::pinlane_layer;
 use super::lend::Sides;
-use crate::capi::{Out, invalid, pinlane_status, pinlane_stream, pinlane_ticket, pointer};
+use crate::capi::{Out, Result, invalid, pinlane_status, pinlane_stream, pinlane_ticket, pointer};
 use crate::copy::entry::Direction;
-use crate::error::Result;
 
 /// Gathers rows of a table in host memory: row `i` of the layer's destination, on the device, gets
 /// the row of its source whose number is `indices[i]`. A row has as many bytes as the destination
