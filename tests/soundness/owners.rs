@@ -1,6 +1,6 @@
 //! Rule 18: what an address or a raw handle names stays its owner's.
 
-use pinlane::emulated::{Face, FindingKind};
+use pinlane::emulated::FindingKind;
 use pinlane::{CudaCode, Device};
 
 use crate::common;
@@ -10,9 +10,9 @@ const LEN: usize = 1 << 12;
 /// A program for CUDA and a pool share a machine. The program's calls get the addresses and the
 /// handles of what is not its own.
 #[test]
-fn rule_18_a_face_ends_nothing_that_others_have() {
-    let face = Face::new(common::machine().build()).expect("room for addresses");
-    let device = Device::of_emulator(face.emulator(), 0).unwrap();
+fn rule_18_a_program_ends_nothing_that_others_have() {
+    let emulator = common::machine().build_for_program().expect("room for addresses");
+    let device = Device::of_emulator(&emulator, 0).unwrap();
     let pool = common::pool(&device).build().unwrap();
     let stream = device.stream().unwrap();
     let mut host = pool.alloc::<u8>(LEN).unwrap();
@@ -22,23 +22,29 @@ fn rule_18_a_face_ends_nothing_that_others_have() {
     large.write().unwrap().fill(8);
     stream.upload(&host, &mut gpu).unwrap().wait().unwrap();
 
-    let usage = face.emulator().usage();
+    let usage = emulator.usage();
     for bytes in [host.read().unwrap(), large.read().unwrap()] {
         let at = bytes.as_ptr().cast_mut().cast();
         for managed in [false, true] {
-            assert_eq!(face.free_host(at, managed), Err(CudaCode::INVALID_VALUE));
+            assert_eq!(emulator.free_host(at, managed), Err(CudaCode::INVALID_VALUE));
         }
-        assert_ne!(face.unregister(at), Ok(()));
-        assert_eq!(face.free(at), Err(CudaCode::INVALID_VALUE));
-        assert_eq!(face.free_async(face.default_stream(false), at), Err(CudaCode::INVALID_VALUE));
+        assert_ne!(emulator.unregister(at), Ok(()));
+        assert_eq!(emulator.free(at), Err(CudaCode::INVALID_VALUE));
+        assert_eq!(
+            emulator.free_async(emulator.default_stream(false), at),
+            Err(CudaCode::INVALID_VALUE)
+        );
     }
     let on_device = gpu.as_device_ptr() as usize;
     let at = std::ptr::without_provenance_mut(on_device);
-    assert_eq!(face.free(at), Err(CudaCode::INVALID_VALUE));
-    assert_eq!(face.free_async(face.default_stream(false), at), Err(CudaCode::INVALID_VALUE));
+    assert_eq!(emulator.free(at), Err(CudaCode::INVALID_VALUE));
+    assert_eq!(
+        emulator.free_async(emulator.default_stream(false), at),
+        Err(CudaCode::INVALID_VALUE)
+    );
 
-    assert_eq!(face.emulator().usage(), usage, "all is there");
-    let kinds: Vec<FindingKind> = face.emulator().findings().iter().map(|f| f.kind).collect();
+    assert_eq!(emulator.usage(), usage, "all is there");
+    let kinds: Vec<FindingKind> = emulator.findings().iter().map(|f| f.kind).collect();
     assert!(kinds.contains(&FindingKind::BadFree));
     stream.download(&gpu, large.slice_mut(..LEN).unwrap()).unwrap().wait().unwrap();
     assert_eq!((large.read().unwrap()[LEN - 1], host.read().unwrap()[LEN - 1]), (7, 7));
@@ -46,10 +52,11 @@ fn rule_18_a_face_ends_nothing_that_others_have() {
 
 /// Its own it frees, once.
 #[test]
-fn rule_18_a_face_frees_its_own_once() {
-    let face = Face::new(common::machine().build()).expect("room for addresses");
-    let (host, on_device) = (face.host_alloc(LEN, 0, false).unwrap(), face.malloc(LEN).unwrap());
-    assert_eq!((face.free_host(host, false), face.free(on_device)), (Ok(()), Ok(())));
+fn rule_18_a_program_frees_its_own_once() {
+    let emulator = common::machine().build_for_program().expect("room for addresses");
+    let (host, on_device) =
+        (emulator.host_alloc(LEN, 0, false).unwrap(), emulator.malloc(LEN).unwrap());
+    assert_eq!((emulator.free_host(host, false), emulator.free(on_device)), (Ok(()), Ok(())));
     let again = Err(CudaCode::INVALID_VALUE);
-    assert_eq!((face.free_host(host, false), face.free(on_device)), (again, again));
+    assert_eq!((emulator.free_host(host, false), emulator.free(on_device)), (again, again));
 }

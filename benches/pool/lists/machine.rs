@@ -1,7 +1,7 @@
 //! What the emulated device keeps lists of.
 
 use pinlane::driver::HostFlags;
-use pinlane::emulated::{Emulator, Execution, Face};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::{PinnedBuf, Result};
 
 use super::{Rig, Row, SMALL, seconds};
@@ -51,7 +51,6 @@ fn functions(_: &Rig, count: usize) -> Result<f64> {
 fn launches(_: &Rig, count: usize) -> Result<f64> {
     const OTHERS: usize = 100;
     let rig = Rig::of(Emulator::builder().watch_host(true).build())?;
-    let face = Face::new(rig.emulator.clone()).expect("room for addresses");
     let pool = rig.pool(count)?;
     let blocks = (0..count).map(|_| pool.alloc_zeroed::<u8>(SMALL)).collect::<Result<Vec<_>>>()?;
     let streams = rig.stalled(1)?;
@@ -62,7 +61,7 @@ fn launches(_: &Rig, count: usize) -> Result<f64> {
     let took = seconds(|| {
         for _ in 0..OTHERS {
             // SAFETY: the kernel does nothing.
-            unsafe { face.launch(stream, "kernel", &[], Some(Box::new(|| ()))) }
+            unsafe { rig.emulator.launch(stream, "kernel", &[], Some(Box::new(|| ()))) }
                 .expect("no faults");
         }
         Ok(())
@@ -73,7 +72,6 @@ fn launches(_: &Rig, count: usize) -> Result<f64> {
 }
 
 fn named(rig: &Rig, count: usize) -> Result<f64> {
-    let face = Face::new(rig.emulator.clone()).expect("room for addresses");
     let driver = rig.emulator.driver();
     let block = |_| driver.host_alloc(0, SMALL, HostFlags::default()).expect("no limit");
     let blocks: Vec<_> = (0..count).map(block).collect();
@@ -81,7 +79,8 @@ fn named(rig: &Rig, count: usize) -> Result<f64> {
     let took = seconds(|| {
         let stream = Rig::raw(&rig.stream);
         // SAFETY: the kernel does nothing.
-        unsafe { face.launch(stream, "kernel", &words, Some(Box::new(|| ()))) }.expect("no faults");
+        unsafe { rig.emulator.launch(stream, "kernel", &words, Some(Box::new(|| ()))) }
+            .expect("no faults");
         rig.stream.synchronize()
     });
     // SAFETY: allocated here, and used by nobody.

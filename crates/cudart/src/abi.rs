@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 use pinlane_driver::{RawEvent, RawStream};
-use pinlane_emulator::{Face, Target};
+use pinlane_emulator::{Emulator, Target};
 
 use crate::driver::contexts;
 
@@ -116,19 +116,19 @@ pub struct Dim3 {
 }
 
 /// The stream that a call names.
-pub fn stream(face: &Face, handle: Handle, per_thread: bool) -> DriverResult<RawStream> {
+pub fn stream(gpu: &Emulator, handle: Handle, per_thread: bool) -> DriverResult<RawStream> {
     const DEFAULTS: RangeInclusive<Handle> = 0..=RawStream::PER_THREAD;
     if DEFAULTS.contains(&handle)
         && let Some(code) = contexts::refusal()
     {
         return Err(code);
     }
-    face.stream(Target { handle, per_thread })
+    gpu.stream(Target { handle, per_thread })
 }
 
 /// The event that a call names.
-pub fn event(face: &Face, handle: Handle) -> DriverResult<RawEvent> {
-    face.event(handle)
+pub fn event(gpu: &Emulator, handle: Handle) -> DriverResult<RawEvent> {
+    gpu.event(handle)
 }
 
 /// The same pointer, to an `int`.

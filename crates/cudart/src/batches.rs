@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
-use pinlane_emulator::{BatchEntry, Face, SourceOrder};
+use pinlane_emulator::{BatchEntry, Emulator, SourceOrder};
 
 use crate::abi::{Handle, In, Out, stream};
 use crate::machine;
@@ -142,16 +142,16 @@ impl VolumeCopy {
     }
 }
 
-fn copy_batch(face: &Face, arrays: &Arrays, stream: RawStream) -> DriverResult<()> {
+fn copy_batch(gpu: &Emulator, arrays: &Arrays, stream: RawStream) -> DriverResult<()> {
     if arrays.count == 0 {
         return Err(CudaCode::INVALID_VALUE);
     }
     // SAFETY: the CUDA runtime demands of its callers that host memory can be accessed.
-    unsafe { face.copy_batch(stream, &arrays.entries()?) }
+    unsafe { gpu.copy_batch(stream, &arrays.entries()?) }
 }
 
 fn copy_volumes(
-    face: &Face,
+    gpu: &Emulator,
     (copies, count): (In<VolumeCopy>, usize),
     flags: c_ulonglong,
     stream: RawStream,
@@ -162,7 +162,7 @@ fn copy_volumes(
     let entries = (0..count).map(|at| copies.nth(at).get()?.entries());
     let entries: Vec<Vec<BatchEntry>> = entries.collect::<DriverResult<_>>()?;
     // SAFETY: as above.
-    unsafe { face.copy_batch(stream, &entries.concat()) }
+    unsafe { gpu.copy_batch(stream, &entries.concat()) }
 }
 
 /// CUDA 12 has one argument more, ahead of the others at the end: which copy has failed. Here it is
@@ -175,56 +175,56 @@ cuda! {
     fn cudaMemcpyBatchAsync / cudaMemcpyBatchAsync_ptsz(
         dsts: In<*mut c_void>, srcs: In<*const c_void>, sizes: In<usize>, count: usize,
         attributes: In<Attributes>, firsts: In<usize>, kinds: usize, eighth: Handle, ninth: Handle,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let arrays = Arrays { dsts, srcs, sizes, count, attributes, firsts, kinds };
         let is_old = machine::major() == 12;
         if is_old {
             none_has_failed(eighth);
         }
         let handle = if is_old { ninth } else { eighth };
-        copy_batch(face, &arrays, stream(face, handle, per_thread)?)
+        copy_batch(gpu, &arrays, stream(gpu, handle, per_thread)?)
     }
 
     fn cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz(
         dsts: In<*mut c_void>, srcs: In<*const c_void>, sizes: In<usize>, count: usize,
         attributes: In<Attributes>, firsts: In<usize>, kinds: usize, failed: Handle,
         handle: Handle,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let arrays = Arrays { dsts, srcs, sizes, count, attributes, firsts, kinds };
         none_has_failed(failed);
-        copy_batch(face, &arrays, stream(face, handle, per_thread)?)
+        copy_batch(gpu, &arrays, stream(gpu, handle, per_thread)?)
     }
 
     fn cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz(
         dsts: In<*mut c_void>, srcs: In<*const c_void>, sizes: In<usize>, count: usize,
         attributes: In<Attributes>, firsts: In<usize>, kinds: usize, handle: Handle,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let arrays = Arrays { dsts, srcs, sizes, count, attributes, firsts, kinds };
-        copy_batch(face, &arrays, stream(face, handle, per_thread)?)
+        copy_batch(gpu, &arrays, stream(gpu, handle, per_thread)?)
     }
 
     fn cudaMemcpy3DBatchAsync / cudaMemcpy3DBatchAsync_ptsz(
         count: usize, copies: In<VolumeCopy>, third: Handle, fourth: Handle, fifth: Handle,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let is_old = machine::major() == 12;
         if is_old {
             none_has_failed(third);
         }
         let (flags, handle) = if is_old { (fourth, fifth) } else { (third, fourth) };
-        let stream = stream(face, handle, per_thread)?;
-        copy_volumes(face, (copies, count), flags as c_ulonglong, stream)
+        let stream = stream(gpu, handle, per_thread)?;
+        copy_volumes(gpu, (copies, count), flags as c_ulonglong, stream)
     }
 
     fn cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz(
         count: usize, copies: In<VolumeCopy>, failed: Handle, flags: c_ulonglong, handle: Handle,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         none_has_failed(failed);
-        copy_volumes(face, (copies, count), flags, stream(face, handle, per_thread)?)
+        copy_volumes(gpu, (copies, count), flags, stream(gpu, handle, per_thread)?)
     }
 
     fn cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz(
         count: usize, copies: In<VolumeCopy>, flags: c_ulonglong, handle: Handle,
-    ) |face, per_thread| {
-        copy_volumes(face, (copies, count), flags, stream(face, handle, per_thread)?)
+    ) |gpu, per_thread| {
+        copy_volumes(gpu, (copies, count), flags, stream(gpu, handle, per_thread)?)
     }
 }

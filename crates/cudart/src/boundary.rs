@@ -8,15 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::driver::{self, contexts};
 use crate::{faults, host_functions, lines, machine, report};
 
 /// Declares functions of C, each by way of the function that is named first.
 ///
-/// `fn name(arguments) |face| { ... }` is one function. `fn name / other(arguments)
-/// |face, per_thread| { ... }` is two: what programs call that were compiled for per-thread default
+/// `fn name(arguments) |gpu| { ... }` is one function. `fn name / other(arguments)
+/// |gpu, per_thread| { ... }` is two: what programs call that were compiled for per-thread default
 /// streams has the second name. A list in brackets gives several names to one body. The block gives
 /// a `DriverResult<()>`.
 macro_rules! calls {
@@ -24,34 +24,34 @@ macro_rules! calls {
     (
         $call:path;
         $(#[$doc:meta])*
-        fn $name:ident($($arg:ident: $ty:ty),* $(,)?) |$face:ident| $body:block
+        fn $name:ident($($arg:ident: $ty:ty),* $(,)?) |$gpu:ident| $body:block
         $($rest:tt)*
     ) => {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> std::ffi::c_int {
-            $call(stringify!($name), |$face| $body)
+            $call(stringify!($name), |$gpu| $body)
         }
         calls! { $call; $($rest)* }
     };
     (
         $call:path;
         $(#[$doc:meta])*
-        fn $name:ident / $other:ident($($arg:ident: $ty:ty),* $(,)?) |$face:ident, $per:ident|
+        fn $name:ident / $other:ident($($arg:ident: $ty:ty),* $(,)?) |$gpu:ident, $per:ident|
         $body:block
         $($rest:tt)*
     ) => {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> std::ffi::c_int {
-            $call(stringify!($name), |$face| {
+            $call(stringify!($name), |$gpu| {
                 let $per = false;
                 $body
             })
         }
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $other($($arg: $ty),*) -> std::ffi::c_int {
-            $call(stringify!($name), |$face| {
+            $call(stringify!($name), |$gpu| {
                 let $per = true;
                 $body
             })
@@ -60,18 +60,18 @@ macro_rules! calls {
     };
     (
         $call:path;
-        fn [$($name:ident),+] $args:tt |$face:ident| $body:block
+        fn [$($name:ident),+] $args:tt |$gpu:ident| $body:block
         $($rest:tt)*
     ) => {
-        $(calls! { $call; fn $name $args |$face| $body })+
+        $(calls! { $call; fn $name $args |$gpu| $body })+
         calls! { $call; $($rest)* }
     };
     (
         $call:path;
-        fn [$($name:ident / $other:ident),+] $args:tt |$face:ident, $per:ident| $body:block
+        fn [$($name:ident / $other:ident),+] $args:tt |$gpu:ident, $per:ident| $body:block
         $($rest:tt)*
     ) => {
-        $(calls! { $call; fn $name / $other $args |$face, $per| $body })+
+        $(calls! { $call; fn $name / $other $args |$gpu, $per| $body })+
         calls! { $call; $($rest)* }
     };
 }
@@ -121,28 +121,28 @@ impl Api {
 }
 
 /// What the call of that name gives back to C.
-pub fn call(name: &'static str, work: impl FnOnce(&Face) -> DriverResult<()>) -> c_int {
+pub fn call(name: &'static str, work: impl FnOnce(&Emulator) -> DriverResult<()>) -> c_int {
     if is_in_kernel() {
         return CudaCode::NOT_PERMITTED.0;
     }
-    let Some(face) = Face::unseen(machine::face) else { return CudaCode::INITIALIZATION.0 };
+    let Some(gpu) = Emulator::unseen(machine::gpu) else { return CudaCode::INITIALIZATION.0 };
     let api = Api::of(name);
     let here = 0;
     let noted = noted_by(&here, &work);
-    let outer = face.exchange_call(name);
-    let refusal = || host_functions::refusal(face, name).or_else(|| api.refusal(name));
-    let code = Face::unseen(|| match refusal() {
+    let outer = gpu.exchange_call(name);
+    let refusal = || host_functions::refusal(gpu, name).or_else(|| api.refusal(name));
+    let code = Emulator::unseen(|| match refusal() {
         Some(code) => code,
-        None => run(face, api, name, work),
+        None => run(gpu, api, name, work),
     });
-    face.exchange_call(outer);
+    gpu.exchange_call(outer);
     drop(noted);
-    Face::unseen(|| match machine::is_forked() {
+    Emulator::unseen(|| match machine::is_forked() {
         true => report::forked(),
-        false => report::flush(face),
+        false => report::flush(gpu),
     });
     match api {
-        Api::Runtime => face.note_error(code),
+        Api::Runtime => gpu.note_error(code),
         Api::Driver => return driver::errors::as_driver(code).0,
     }
     code.0
@@ -153,22 +153,22 @@ fn noted_by<F>(here: &u8, _work: &F) -> lines::Noted {
 }
 
 fn run(
-    face: &Face,
+    gpu: &Emulator,
     api: Api,
     name: &str,
-    work: impl FnOnce(&Face) -> DriverResult<()>,
+    work: impl FnOnce(&Emulator) -> DriverResult<()>,
 ) -> CudaCode {
     let fault = faults::strike(name);
     if let Some(fault) = fault.filter(|fault| !fault.is_late) {
-        return fault.fail(face);
+        return fault.fail(gpu);
     }
     if api == Api::Runtime {
-        contexts::used_by_runtime(face, name);
+        contexts::used_by_runtime(gpu, name);
     }
-    let code = match catch_unwind(AssertUnwindSafe(|| work(face))) {
+    let code = match catch_unwind(AssertUnwindSafe(|| work(gpu))) {
         Ok(Ok(())) => CudaCode::SUCCESS,
         Ok(Err(code)) => code,
         Err(_) => CudaCode::UNKNOWN,
     };
-    fault.map_or(code, |fault| fault.fail(face))
+    fault.map_or(code, |fault| fault.fail(gpu))
 }

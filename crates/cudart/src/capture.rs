@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_ulonglong};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Capture, DriverResult};
-use pinlane_emulator::{CaptureMode, Face};
+use pinlane_emulator::{CaptureMode, Emulator};
 
 use crate::abi::{Handle, Out, stream};
 
@@ -21,9 +21,9 @@ fn mode_of(number: c_uint) -> DriverResult<CaptureMode> {
     MODES.get(number as usize).copied().ok_or(CudaCode::INVALID_VALUE)
 }
 
-fn status(face: &Face, handle: Handle, per_thread: bool) -> DriverResult<c_int> {
-    let stream = stream(face, handle, per_thread)?;
-    Ok(match face.stream_capture(stream)? {
+fn status(gpu: &Emulator, handle: Handle, per_thread: bool) -> DriverResult<c_int> {
+    let stream = stream(gpu, handle, per_thread)?;
+    Ok(match gpu.stream_capture(stream)? {
         Capture::None => 0,
         Capture::Active => 1,
         Capture::Invalidated => 2,
@@ -36,9 +36,9 @@ cuda! {
         cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz
     ](
         handle: Handle, mode: c_uint,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let mode = mode_of(mode)?;
-        face.stream_begin_capture(stream(face, handle, per_thread)?, mode)
+        gpu.stream_begin_capture(stream(gpu, handle, per_thread)?, mode)
     }
 
     fn [
@@ -46,13 +46,13 @@ cuda! {
         cuStreamEndCapture / cuStreamEndCapture_ptsz
     ](
         handle: Handle, graph: Out<Handle>,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         graph.put_if_any(0);
-        let captured = face.stream_end_capture(stream(face, handle, per_thread)?)?;
+        let captured = gpu.stream_end_capture(stream(gpu, handle, per_thread)?)?;
         match graph.check() {
             Ok(()) => graph.put(captured),
             // Nobody wants it.
-            Err(_) => face.graph_destroy(captured),
+            Err(_) => gpu.graph_destroy(captured),
         }
     }
 
@@ -61,8 +61,8 @@ cuda! {
         cuStreamIsCapturing / cuStreamIsCapturing_ptsz
     ](
         handle: Handle, out: Out<c_int>,
-    ) |face, per_thread| {
-        out.put(status(face, handle, per_thread)?)
+    ) |gpu, per_thread| {
+        out.put(status(gpu, handle, per_thread)?)
     }
 
     // What else the versions of the call ask for is left alone.
@@ -71,17 +71,17 @@ cuda! {
         cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz,
         cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz,
         cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz
-    ](handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>) |face, per_thread| {
-        out.put(status(face, handle, per_thread)?)?;
+    ](handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>) |gpu, per_thread| {
+        out.put(status(gpu, handle, per_thread)?)?;
         id.put_if_any(0);
         Ok(())
     }
 
     fn [cudaThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode](
         mode: Out<c_uint>,
-    ) |face| {
+    ) |gpu| {
         mode.exchange(|number| {
-            let was = mode_of(number).map(|mode| face.exchange_capture_mode(mode));
+            let was = mode_of(number).map(|mode| gpu.exchange_capture_mode(mode));
             let was = was.map(|was| MODES.iter().position(|&mode| mode == was));
             was.ok().flatten().map_or(number, |was| was as c_uint)
         })
@@ -89,32 +89,32 @@ cuda! {
 
     fn [cudaGraphInstantiate, cudaGraphInstantiateWithFlags, cuGraphInstantiateWithFlags](
         out: Out<Handle>, graph: Handle, flags: c_ulonglong,
-    ) |face| {
+    ) |gpu| {
         out.check()?;
         if flags & !GRAPH_FLAGS != 0 || flags & FREES_AND_ON_DEVICE == FREES_AND_ON_DEVICE {
             return Err(CudaCode::INVALID_VALUE);
         }
-        out.put(face.graph_instantiate(graph)?)
+        out.put(gpu.graph_instantiate(graph)?)
     }
 
     fn [cudaGraphUpload / cudaGraphUpload_ptsz, cuGraphUpload / cuGraphUpload_ptsz](
         exec: Handle, handle: Handle,
-    ) |face, per_thread| {
-        stream(face, handle, per_thread)?;
+    ) |gpu, per_thread| {
+        stream(gpu, handle, per_thread)?;
         if exec == 0 { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
     }
 
     fn [cudaGraphLaunch / cudaGraphLaunch_ptsz, cuGraphLaunch / cuGraphLaunch_ptsz](
         exec: Handle, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
         // SAFETY: the CUDA runtime demands of its callers that what the graph uses is there.
-        unsafe { face.graph_launch(exec, stream) }
+        unsafe { gpu.graph_launch(exec, stream) }
     }
 
     fn [cudaGraphDestroy, cudaGraphExecDestroy, cuGraphDestroy, cuGraphExecDestroy](
         graph: Handle,
-    ) |face| {
-        face.graph_destroy(graph)
+    ) |gpu| {
+        gpu.graph_destroy(graph)
     }
 }

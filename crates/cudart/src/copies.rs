@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
-use pinlane_emulator::{Face, Kind, Plane};
+use pinlane_emulator::{Emulator, Kind, Plane};
 
 use crate::abi::{Handle, stream};
 
@@ -35,7 +35,7 @@ fn check_fill_pitch(pitch: usize, extent: (usize, usize)) -> DriverResult<()> {
 
 /// Copies, in the direction that C's number says.
 pub fn copy(
-    face: &Face,
+    gpu: &Emulator,
     stream: RawStream,
     plane: Plane,
     kind: c_uint,
@@ -45,11 +45,11 @@ pub fn copy(
     let kind =
         Kind::of(kind).or(is_of_nothing.then_some(Kind::Default)).ok_or(INVALID_DIRECTION)?;
     // SAFETY: the CUDA runtime demands of its callers that host memory can be accessed.
-    unsafe { face.copy(stream, plane, kind, synchronous) }
+    unsafe { gpu.copy(stream, plane, kind, synchronous) }
 }
 
 pub fn fill(
-    face: &Face,
+    gpu: &Emulator,
     stream: RawStream,
     (dst, pitch): (*mut c_void, usize),
     value: c_int,
@@ -57,94 +57,94 @@ pub fn fill(
     synchronous: bool,
 ) -> DriverResult<()> {
     // SAFETY: the program asks for the memory to be overwritten.
-    unsafe { face.fill(stream, dst, pitch, &[value as u8], extent, synchronous) }
+    unsafe { gpu.fill(stream, dst, pitch, &[value as u8], extent, synchronous) }
 }
 
 cuda! {
     fn cudaMemcpy / cudaMemcpy_ptds(
         dst: *mut c_void, src: *const c_void, bytes: usize, kind: c_uint,
-    ) |face, per_thread| {
-        copy(face, face.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
+    ) |gpu, per_thread| {
+        copy(gpu, gpu.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
     }
 
     fn cudaMemcpyAsync / cudaMemcpyAsync_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, kind: c_uint, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, Plane::line(dst, src, bytes), kind, false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, Plane::line(dst, src, bytes), kind, false)
     }
 
     fn cudaMemcpy2D / cudaMemcpy2D_ptds(
         dst: *mut c_void, dst_pitch: usize, src: *const c_void, src_pitch: usize,
         width: usize, height: usize, kind: c_uint,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         check_pitch(dst_pitch.min(src_pitch), (width, height))?;
         let plane = Plane { dst, dst_pitch, src, src_pitch, width, height };
-        copy(face, face.default_stream(per_thread), plane, kind, true)
+        copy(gpu, gpu.default_stream(per_thread), plane, kind, true)
     }
 
     fn cudaMemcpy2DAsync / cudaMemcpy2DAsync_ptsz(
         dst: *mut c_void, dst_pitch: usize, src: *const c_void, src_pitch: usize,
         width: usize, height: usize, kind: c_uint, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
         check_pitch(dst_pitch.min(src_pitch), (width, height))?;
         let plane = Plane { dst, dst_pitch, src, src_pitch, width, height };
-        copy(face, stream, plane, kind, false)
+        copy(gpu, stream, plane, kind, false)
     }
 
     fn cudaMemcpyPeer(
         dst: *mut c_void, dst_device: c_int, src: *const c_void, src_device: c_int, bytes: usize,
-    ) |face| {
-        check_devices(face, (dst_device, src_device), bytes)?;
-        let stream = face.default_stream(false);
-        copy(face, stream, Plane::line(dst, src, bytes), WITHIN, false)
+    ) |gpu| {
+        check_devices(gpu, (dst_device, src_device), bytes)?;
+        let stream = gpu.default_stream(false);
+        copy(gpu, stream, Plane::line(dst, src, bytes), WITHIN, false)
     }
 
     fn cudaMemcpyPeerAsync(
         dst: *mut c_void, dst_device: c_int, src: *const c_void, src_device: c_int, bytes: usize,
         handle: Handle,
-    ) |face| {
-        check_devices(face, (dst_device, src_device), bytes)?;
-        let stream = stream(face, handle, false)?;
-        face.refuse_captured(stream)?;
-        copy(face, stream, Plane::line(dst, src, bytes), WITHIN, false)
+    ) |gpu| {
+        check_devices(gpu, (dst_device, src_device), bytes)?;
+        let stream = stream(gpu, handle, false)?;
+        gpu.refuse_captured(stream)?;
+        copy(gpu, stream, Plane::line(dst, src, bytes), WITHIN, false)
     }
 
     fn cudaMemset / cudaMemset_ptds(
         dst: *mut c_void, value: c_int, bytes: usize,
-    ) |face, per_thread| {
-        let stream = face.default_stream(per_thread);
-        fill(face, stream, (dst, bytes), value, (bytes, 1), true)
+    ) |gpu, per_thread| {
+        let stream = gpu.default_stream(per_thread);
+        fill(gpu, stream, (dst, bytes), value, (bytes, 1), true)
     }
 
     fn cudaMemsetAsync / cudaMemsetAsync_ptsz(
         dst: *mut c_void, value: c_int, bytes: usize, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, (dst, bytes), value, (bytes, 1), false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        fill(gpu, stream, (dst, bytes), value, (bytes, 1), false)
     }
 
     fn cudaMemset2D / cudaMemset2D_ptds(
         dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize,
-    ) |face, per_thread| {
-        let stream = face.default_stream(per_thread);
+    ) |gpu, per_thread| {
+        let stream = gpu.default_stream(per_thread);
         check_fill_pitch(pitch, (width, height))?;
-        fill(face, stream, (dst, pitch), value, (width, height), true)
+        fill(gpu, stream, (dst, pitch), value, (width, height), true)
     }
 
     fn cudaMemset2DAsync / cudaMemset2DAsync_ptsz(
         dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
         check_fill_pitch(pitch, (width, height))?;
-        fill(face, stream, (dst, pitch), value, (width, height), false)
+        fill(gpu, stream, (dst, pitch), value, (width, height), false)
     }
 }
 
 /// Of nothing nobody asks.
-fn check_devices(face: &Face, (dst, src): (c_int, c_int), bytes: usize) -> DriverResult<()> {
-    let count = face.devices()?;
+fn check_devices(gpu: &Emulator, (dst, src): (c_int, c_int), bytes: usize) -> DriverResult<()> {
+    let count = gpu.devices()?;
     let there = (0..count).contains(&dst) && (0..count).contains(&src);
     if there || bytes == 0 { Ok(()) } else { Err(CudaCode::INVALID_DEVICE) }
 }

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::abi::{Handle, In, Out};
 use crate::driver::{contexts, entry_points};
 use crate::{machine, properties};
 
-fn count(face: &Face) -> DriverResult<c_int> {
-    face.devices()
+fn count(gpu: &Emulator) -> DriverResult<c_int> {
+    gpu.devices()
 }
 
 /// `cudaErrorPeerAccessUnsupported`
@@ -29,46 +29,46 @@ const CACHE_CONFIGS: c_int = 4;
 /// The limit of a thread's stack, which programs set and read back.
 static STACK: AtomicUsize = AtomicUsize::new(1024);
 
-pub fn check(face: &Face, device: c_int) -> DriverResult<()> {
-    let there = (0..count(face)?).contains(&device);
+pub fn check(gpu: &Emulator, device: c_int) -> DriverResult<()> {
+    let there = (0..count(gpu)?).contains(&device);
     if there { Ok(()) } else { Err(CudaCode::INVALID_DEVICE) }
 }
 
 /// Lets the current device access memory of another.
-pub fn enable_peer(face: &Face, peer: c_int, flags: c_uint) -> DriverResult<()> {
-    let device = face.current_device();
-    check(face, peer)?;
+pub fn enable_peer(gpu: &Emulator, peer: c_int, flags: c_uint) -> DriverResult<()> {
+    let device = gpu.current_device();
+    check(gpu, peer)?;
     if flags != 0 {
         return Err(CudaCode::INVALID_VALUE);
     }
     if peer == device {
         return Err(PEER_ACCESS_UNSUPPORTED);
     }
-    face.enable_peer_access(device, peer)
+    gpu.enable_peer_access(device, peer)
 }
 
-pub fn disable_peer(face: &Face, peer: c_int) -> DriverResult<()> {
-    check(face, peer)?;
-    face.disable_peer_access(face.current_device(), peer)
+pub fn disable_peer(gpu: &Emulator, peer: c_int) -> DriverResult<()> {
+    check(gpu, peer)?;
+    gpu.disable_peer_access(gpu.current_device(), peer)
 }
 
 cuda! {
-    fn [cudaGetDeviceCount, cuDeviceGetCount](out: Out<c_int>) |face| {
-        out.put(count(face)?)
+    fn [cudaGetDeviceCount, cuDeviceGetCount](out: Out<c_int>) |gpu| {
+        out.put(count(gpu)?)
     }
 
-    fn [cudaGetDevice, cuCtxGetDevice](out: Out<c_int>) |face| {
-        out.put(face.current_device())
+    fn [cudaGetDevice, cuCtxGetDevice](out: Out<c_int>) |gpu| {
+        out.put(gpu.current_device())
     }
 
-    fn cudaSetDevice(device: c_int) |face| {
-        face.set_device(device)?;
-        contexts::chosen_by_runtime(face, device);
+    fn cudaSetDevice(device: c_int) |gpu| {
+        gpu.set_device(device)?;
+        contexts::chosen_by_runtime(gpu, device);
         Ok(())
     }
 
-    fn cudaInitDevice(device: c_int, _device_flags: c_uint, _flags: c_uint) |face| {
-        check(face, device)
+    fn cudaInitDevice(device: c_int, _device_flags: c_uint, _flags: c_uint) |gpu| {
+        check(gpu, device)
     }
 
     fn cudaSetDeviceFlags(flags: c_uint) |_face| {
@@ -82,28 +82,28 @@ cuda! {
         out.put(8)
     }
 
-    fn cudaSetValidDevices(devices: In<c_int>, count: c_int) |face| {
-        (0..count).try_for_each(|at| check(face, devices.nth(at as usize).get()?))
+    fn cudaSetValidDevices(devices: In<c_int>, count: c_int) |gpu| {
+        (0..count).try_for_each(|at| check(gpu, devices.nth(at as usize).get()?))
     }
 
     fn cudaChooseDevice(out: Out<c_int>, _properties: *const c_void) |_face| {
         out.put(0)
     }
 
-    fn [cudaDeviceSynchronize, cudaThreadSynchronize, cuCtxSynchronize]() |face| {
-        face.device_synchronize(face.current_device())
+    fn [cudaDeviceSynchronize, cudaThreadSynchronize, cuCtxSynchronize]() |gpu| {
+        gpu.device_synchronize(gpu.current_device())
     }
 
-    fn cudaDeviceReset() |face| {
+    fn cudaDeviceReset() |gpu| {
         // SAFETY: the program gives up what the reset destroys.
-        unsafe { face.reset(face.current_device()) }
+        unsafe { gpu.reset(gpu.current_device()) }
     }
 
     fn [cudaDeviceGetAttribute, cuDeviceGetAttribute](
         out: Out<c_int>, attribute: c_int, device: c_int,
-    ) |face| {
+    ) |gpu| {
         out.check()?;
-        check(face, device)?;
+        check(gpu, device)?;
         out.put(properties::attribute(attribute, device).ok_or(CudaCode::INVALID_VALUE)?)
     }
 
@@ -146,8 +146,8 @@ cuda! {
 
     fn [cudaDeviceGetPCIBusId, cuDeviceGetPCIBusId](
         out: Out<c_char>, length: c_int, device: c_int,
-    ) |face| {
-        check(face, device)?;
+    ) |gpu| {
+        check(gpu, device)?;
         let text = bus_id(device) + "\0";
         if length < text.len() as c_int {
             return Err(CudaCode::INVALID_VALUE);
@@ -157,14 +157,14 @@ cuda! {
 
     fn [cudaDeviceGetByPCIBusId, cuDeviceGetByPCIBusId](
         out: Out<c_int>, id: *const c_char,
-    ) |face| {
+    ) |gpu| {
         out.check()?;
         if id.is_null() {
             return Err(CudaCode::INVALID_VALUE);
         }
         // SAFETY: CUDA demands of its callers that it is a string.
         let id = unsafe { CStr::from_ptr(id) }.to_string_lossy().to_uppercase();
-        let named = (0..count(face)?).find(|&device| {
+        let named = (0..count(gpu)?).find(|&device| {
             let known = bus_id(device);
             known == id || known.strip_prefix("0000:") == Some(&id)
         });
@@ -173,25 +173,25 @@ cuda! {
 
     fn [cudaDeviceCanAccessPeer, cuDeviceCanAccessPeer](
         out: Out<c_int>, device: c_int, peer: c_int,
-    ) |face| {
+    ) |gpu| {
         out.check()?;
-        out.put(c_int::from(face.can_access_peer(device, peer)?))
+        out.put(c_int::from(gpu.can_access_peer(device, peer)?))
     }
 
-    fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) |face| {
-        enable_peer(face, peer, flags)
+    fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) |gpu| {
+        enable_peer(gpu, peer, flags)
     }
 
-    fn cudaDeviceDisablePeerAccess(peer: c_int) |face| {
-        disable_peer(face, peer)
+    fn cudaDeviceDisablePeerAccess(peer: c_int) |gpu| {
+        disable_peer(gpu, peer)
     }
 
     fn [cudaDeviceGetP2PAttribute, cuDeviceGetP2PAttribute](
         out: Out<c_int>, attribute: c_int, device: c_int, peer: c_int,
-    ) |face| {
+    ) |gpu| {
         out.check()?;
-        check(face, device)?;
-        check(face, peer)?;
+        check(gpu, device)?;
+        check(gpu, peer)?;
         if device == peer {
             return Err(CudaCode::INVALID_DEVICE);
         }
@@ -229,8 +229,8 @@ extern "C" fn cudaRuntimeGetVersion(out: Out<c_int>) -> c_int {
 
 fn version(out: Out<c_int>, version: c_int) -> c_int {
     let Err(code) = out.put(version) else { return 0 };
-    if let Some(face) = machine::face() {
-        face.note_error(code);
+    if let Some(gpu) = machine::gpu() {
+        gpu.note_error(code);
     }
     code.0
 }

@@ -34,10 +34,10 @@ extern "C" fn cudaGetErrorString(code: c_int) -> *const c_char {
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetLastError() -> c_int {
-    machine::face().map_or(CudaCode::INITIALIZATION, |face| face.take_error()).0
+    machine::gpu().map_or(CudaCode::INITIALIZATION, |gpu| gpu.take_error()).0
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaPeekAtLastError() -> c_int {
-    machine::face().map_or(CudaCode::INITIALIZATION, |face| face.peek_error()).0
+    machine::gpu().map_or(CudaCode::INITIALIZATION, |gpu| gpu.peek_error()).0
 }

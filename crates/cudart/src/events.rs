@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Poll};
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::abi::{Handle, Out, event, stream};
 use crate::streams::check_external;
@@ -15,51 +15,51 @@ const DISABLE_TIMING: c_uint = 2;
 const INTERPROCESS: c_uint = 4;
 const FLAGS: c_uint = 7;
 
-fn create(face: &Face, out: Out<Handle>, flags: c_uint) -> DriverResult<()> {
+fn create(gpu: &Emulator, out: Out<Handle>, flags: c_uint) -> DriverResult<()> {
     out.check()?;
     if flags & !FLAGS != 0 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
         return Err(CudaCode::INVALID_VALUE);
     }
     let timing = flags & DISABLE_TIMING == 0;
-    out.put(face.event_create(face.current_device(), timing)?.handle)
+    out.put(gpu.event_create(gpu.current_device(), timing)?.handle)
 }
 
 fn record(
-    face: &Face,
+    gpu: &Emulator,
     other: Handle,
     (handle, per_thread): (Handle, bool),
     flags: c_uint,
 ) -> DriverResult<()> {
-    let event = event(face, other)?;
-    let mut stream = stream(face, handle, per_thread)?;
-    check_external(face, stream, flags)?;
+    let event = event(gpu, other)?;
+    let mut stream = stream(gpu, handle, per_thread)?;
+    check_external(gpu, stream, flags)?;
     if handle <= 2 {
         // A default stream is that of the event's device only if that is current (rule 18).
-        stream.device = face.current_device();
+        stream.device = gpu.current_device();
     }
     // SAFETY: the event is the program's.
-    unsafe { face.event_record(event, stream) }
+    unsafe { gpu.event_record(event, stream) }
 }
 
 cuda! {
-    fn cudaEventCreate(out: Out<Handle>) |face| {
-        create(face, out, 0)
+    fn cudaEventCreate(out: Out<Handle>) |gpu| {
+        create(gpu, out, 0)
     }
 
-    fn [cudaEventCreateWithFlags, cuEventCreate](out: Out<Handle>, flags: c_uint) |face| {
-        create(face, out, flags)
+    fn [cudaEventCreateWithFlags, cuEventCreate](out: Out<Handle>, flags: c_uint) |gpu| {
+        create(gpu, out, flags)
     }
 
-    fn [cudaEventDestroy, cuEventDestroy_v2](handle: Handle) |face| {
-        let event = event(face, handle)?;
+    fn [cudaEventDestroy, cuEventDestroy_v2](handle: Handle) |gpu| {
+        let event = event(gpu, handle)?;
         // SAFETY: the program gives its event up.
-        unsafe { face.event_destroy(event) }
+        unsafe { gpu.event_destroy(event) }
     }
 
     fn [cudaEventRecord / cudaEventRecord_ptsz, cuEventRecord / cuEventRecord_ptsz](
         handle: Handle, of: Handle,
-    ) |face, per_thread| {
-        record(face, handle, (of, per_thread), 0)
+    ) |gpu, per_thread| {
+        record(gpu, handle, (of, per_thread), 0)
     }
 
     fn [
@@ -67,39 +67,39 @@ cuda! {
         cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz
     ](
         handle: Handle, of: Handle, flags: c_uint,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         if flags > 1 {
             return Err(CudaCode::INVALID_VALUE);
         }
-        record(face, handle, (of, per_thread), flags)
+        record(gpu, handle, (of, per_thread), flags)
     }
 
-    fn [cudaEventQuery, cuEventQuery](handle: Handle) |face| {
-        let event = event(face, handle)?;
+    fn [cudaEventQuery, cuEventQuery](handle: Handle) |gpu| {
+        let event = event(gpu, handle)?;
         // What a captured event answers comes first: it does so in every mode (rule 33).
-        let of_capture = face.is_captured(event)?;
+        let of_capture = gpu.is_captured(event)?;
         if !of_capture {
-            face.refuse_unsafe()?;
+            gpu.refuse_unsafe()?;
         }
-        match face.answered(|| face.event_query(event))? {
+        match gpu.answered(|| gpu.event_query(event))? {
             Poll::Done => Ok(()),
             Poll::NotReady => Err(CudaCode::NOT_READY),
         }
     }
 
-    fn [cudaEventSynchronize, cuEventSynchronize](handle: Handle) |face| {
-        let event = event(face, handle)?;
-        if !face.is_captured(event)? {
-            face.refuse_unsafe()?;
+    fn [cudaEventSynchronize, cuEventSynchronize](handle: Handle) |gpu| {
+        let event = event(gpu, handle)?;
+        if !gpu.is_captured(event)? {
+            gpu.refuse_unsafe()?;
         }
-        if face.is_in_host_function() {
+        if gpu.is_in_host_function() {
             // A GPU waits for ever for what comes after the function.
-            return match face.answered(|| face.event_query(event))? {
+            return match gpu.answered(|| gpu.event_query(event))? {
                 Poll::Done => Ok(()),
                 Poll::NotReady => Err(CudaCode::NOT_PERMITTED),
             };
         }
-        face.event_synchronize(event)
+        gpu.event_synchronize(event)
     }
 
     fn [
@@ -109,9 +109,9 @@ cuda! {
         cuEventElapsedTime_v2
     ](
         out: Out<f32>, start: Handle, end: Handle,
-    ) |face| {
-        let start = event(face, start)?;
-        let end = event(face, end)?;
-        out.put(face.answered(|| face.event_elapsed(start, end))?)
+    ) |gpu| {
+        let start = event(gpu, start)?;
+        let end = event(gpu, end)?;
+        out.put(gpu.answered(|| gpu.event_elapsed(start, end))?)
     }
 }

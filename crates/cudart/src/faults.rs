@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinlane_driver::CudaCode;
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::{errors, machine};
 
@@ -99,9 +99,9 @@ pub fn strike(call: &str) -> Option<Strike> {
 
 impl Strike {
     /// What the call fails with. An error that ends the process loses the current device.
-    pub fn fail(self, face: &Face) -> CudaCode {
+    pub fn fail(self, gpu: &Emulator) -> CudaCode {
         if self.code.is_sticky() || self.code == CudaCode::CUDART_UNLOADING {
-            let _ = face.emulator().lose_device(face.current_device(), self.code);
+            let _ = gpu.lose_device(gpu.current_device(), self.code);
         }
         self.code
     }

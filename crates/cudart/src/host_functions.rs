@@ -2,7 +2,7 @@
 //! that GPUs were seen to refuse (`tests/arguments`).
 
 use pinlane_driver::CudaCode;
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 /// Calls that say nothing of a context, and calls that have checks of their own before they refuse.
 const ANSWERED: [&str; 22] = [
@@ -31,9 +31,9 @@ const ANSWERED: [&str; 22] = [
 ];
 
 /// What a call fails with inside a host function.
-pub fn refusal(face: &Face, name: &str) -> Option<CudaCode> {
-    if !face.is_in_host_function() || ANSWERED.iter().any(|start| name.starts_with(start)) {
+pub fn refusal(gpu: &Emulator, name: &str) -> Option<CudaCode> {
+    if !gpu.is_in_host_function() || ANSWERED.iter().any(|start| name.starts_with(start)) {
         return None;
     }
-    face.refuse_in_host_function().err()
+    gpu.refuse_in_host_function().err()
 }

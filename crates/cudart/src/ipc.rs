@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::{Face, SharedMemory};
+use pinlane_emulator::{Emulator, SharedMemory};
 
 use crate::abi::Out;
 use crate::device;
@@ -56,8 +56,8 @@ fn began(process: u64) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
-fn handle_of(face: &Face, ptr: *const c_void) -> DriverResult<MemHandle> {
-    let SharedMemory { device, file, offset, bytes } = face.share(ptr)?;
+fn handle_of(gpu: &Emulator, ptr: *const c_void) -> DriverResult<MemHandle> {
+    let SharedMemory { device, file, offset, bytes } = gpu.share(ptr)?;
     let process = u64::from(std::process::id());
     Ok(MemHandle {
         magic: MAGIC,
@@ -71,7 +71,7 @@ fn handle_of(face: &Face, ptr: *const c_void) -> DriverResult<MemHandle> {
     })
 }
 
-fn open(face: &Face, handle: MemHandle) -> DriverResult<*mut c_void> {
+fn open(gpu: &Emulator, handle: MemHandle) -> DriverResult<*mut c_void> {
     let invalid = CudaCode::INVALID_VALUE;
     if handle.magic != MAGIC || began(handle.process) != Some(handle.began) {
         return Err(invalid);
@@ -80,7 +80,7 @@ fn open(face: &Face, handle: MemHandle) -> DriverResult<*mut c_void> {
         return Err(OF_THIS_PROCESS);
     }
     let device = c_int::try_from(handle.device).map_err(|_| invalid)?;
-    device::check(face, device)?;
+    device::check(gpu, device)?;
     let path = format!("/proc/{}/fd/{}", handle.process, handle.file);
     let file = fs::OpenOptions::new().read(true).write(true).open(&path).map_err(|error| {
         eprintln!("pinlane-cudart: device memory of another process cannot be opened: {error}");
@@ -90,18 +90,18 @@ fn open(face: &Face, handle: MemHandle) -> DriverResult<*mut c_void> {
     let memory = SharedMemory { device, file: file.as_raw_fd(), offset: handle.offset, bytes };
     // SAFETY: the handle says so, and the process that has made it is alive; CUDA demands of its
     // callers that a handle is one that a call has given.
-    unsafe { face.adopt(memory) }
+    unsafe { gpu.adopt(memory) }
 }
 
 cuda! {
-    fn [cudaIpcGetMemHandle, cuIpcGetMemHandle](out: Out<MemHandle>, ptr: *const c_void) |face| {
+    fn [cudaIpcGetMemHandle, cuIpcGetMemHandle](out: Out<MemHandle>, ptr: *const c_void) |gpu| {
         out.check()?;
-        out.put(handle_of(face, ptr)?)
+        out.put(handle_of(gpu, ptr)?)
     }
 
     fn [cudaIpcOpenMemHandle, cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2](
         out: Out<*mut c_void>, handle: MemHandle, flags: c_uint,
-    ) |face| {
+    ) |gpu| {
         out.check()?;
         if flags != LAZILY {
             return Err(CudaCode::INVALID_VALUE);
@@ -111,12 +111,12 @@ cuda! {
             known.times += 1;
             return out.put(std::ptr::without_provenance_mut(known.ptr));
         }
-        let ptr = open(face, handle)?;
+        let ptr = open(gpu, handle)?;
         opened.push(Opened { handle, ptr: ptr.addr(), times: 1 });
         out.put(ptr)
     }
 
-    fn [cudaIpcCloseMemHandle, cuIpcCloseMemHandle](ptr: *mut c_void) |face| {
+    fn [cudaIpcCloseMemHandle, cuIpcCloseMemHandle](ptr: *mut c_void) |gpu| {
         let mut opened = opened();
         let at = opened.iter().position(|known| known.ptr == ptr.addr());
         let at = at.ok_or(CudaCode::INVALID_VALUE)?;
@@ -124,7 +124,7 @@ cuda! {
         if opened[at].times == 0 {
             opened.swap_remove(at);
             drop(opened);
-            face.give_up(ptr)?;
+            gpu.give_up(ptr)?;
         }
         Ok(())
     }

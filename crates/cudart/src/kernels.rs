@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::{Callers, Face};
+use pinlane_emulator::{Callers, Emulator};
 
 use crate::abi::{Dim3, Handle, In, Out, stream};
 use crate::stand_ins::{self, Kernel, MOST_THREADS, Shape};
@@ -31,7 +31,7 @@ thread_local! {
 }
 
 fn launch(
-    face: &Face,
+    gpu: &Emulator,
     kernel: *const c_void,
     how: Launch,
     args: *mut *mut c_void,
@@ -43,8 +43,8 @@ fn launch(
     }
     let name = symbols().kernels.get(&kernel.addr()).cloned();
     let name = name.ok_or(CudaCode::INVALID_DEVICE_FUNCTION)?;
-    let stream = stream(face, how.stream, per_thread)?;
-    stand_ins::launch(face, &Kernel { name, sizes: None }, how.shape, args, stream)
+    let stream = stream(gpu, how.stream, per_thread)?;
+    stand_ins::launch(gpu, &Kernel { name, sizes: None }, how.shape, args, stream)
 }
 
 fn check(kernel: *const c_void) -> DriverResult<()> {
@@ -98,16 +98,16 @@ cuda! {
     ](
         kernel: *const c_void, grid: Dim3, block: Dim3, args: *mut *mut c_void, shared: usize,
         stream: Handle,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let how = Launch { shape: Shape { grid, block, shared }, stream };
-        launch(face, kernel, how, args, per_thread)
+        launch(gpu, kernel, how, args, per_thread)
     }
 
     fn cudaLaunchKernelExC / cudaLaunchKernelExC_ptsz(
         config: In<Launch>, kernel: *const c_void, args: *mut *mut c_void,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let how = config.get()?;
-        launch(face, kernel, how, args, per_thread)
+        launch(gpu, kernel, how, args, per_thread)
     }
 
     fn [__cudaGetKernel, cudaGetKernel, cudaGetFuncBySymbol](

@@ -2,7 +2,7 @@
 //! `libcudart.so.12` and `libcuda.so.1` for unchanged programs. docs/drop-in.md says how
 //! to use them.
 //!
-//! What CUDA does is in [`pinlane_emulator::Face`]. Here is C: names, structs and checks
+//! What CUDA does is in [`pinlane_emulator::Emulator`]. Here is C: names, structs and checks
 //! of pointers.
 //!
 //! | file | what |

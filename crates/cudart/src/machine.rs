@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use pinlane_base::sources::Sources;
 use pinlane_driver::CudaCode;
-use pinlane_emulator::{Emulator, Face, leave_out};
+use pinlane_emulator::{Emulator, leave_out};
 
 use crate::{lines, record, run};
 
 /// Findings name the program's lines, and none of this library's.
 static OWN: Sources = pinlane_base::own_sources!("machine.rs");
 
-static FACE: OnceLock<Option<Face>> = OnceLock::new();
+static GPU: OnceLock<Option<Emulator>> = OnceLock::new();
 
 unsafe extern "C" {
     /// 12 or 13: which library this is. scripts/build-cudart links it in.
@@ -81,19 +81,19 @@ extern "C" fn fork_child() {
 
 extern "C" fn unload() {
     IS_UNLOADED.store(true, Ordering::Relaxed);
-    if let Some(face) = built().filter(|_| !is_forked()) {
-        let _ = face.emulator().lose_device(0, CudaCode::CUDART_UNLOADING);
+    if let Some(gpu) = built().filter(|_| !is_forked()) {
+        let _ = gpu.lose_device(0, CudaCode::CUDART_UNLOADING);
     }
 }
 
 /// The machine; `None` if it could not be built.
-pub fn face() -> Option<&'static Face> {
-    FACE.get_or_init(|| catch_unwind(build).unwrap_or_default()).as_ref()
+pub fn gpu() -> Option<&'static Emulator> {
+    GPU.get_or_init(|| catch_unwind(build).unwrap_or_default()).as_ref()
 }
 
 /// The machine, if some call has built it.
-pub fn built() -> Option<&'static Face> {
-    FACE.get()?.as_ref()
+pub fn built() -> Option<&'static Emulator> {
+    GPU.get()?.as_ref()
 }
 
 /// A variable of the environment. What cannot be read stops the program: a run under a wrong seed
@@ -120,7 +120,7 @@ pub fn stop(why: &str) -> ! {
     unsafe { libc::_exit(125) }
 }
 
-fn build() -> Option<Face> {
+fn build() -> Option<Emulator> {
     // A program that hangs tells nobody anything. No host function should take so long.
     const SECONDS: &str = "PINLANE_CUDART_HOST_FUNCTION_SECONDS";
     const GIBIBYTES: &str = "PINLANE_CUDART_MEMORY_GIB";
@@ -136,45 +136,44 @@ fn build() -> Option<Face> {
         builder = builder.record(true);
         record::at_errors();
     }
-    let emulator = run::this()
+    let gpu = run::this()
         .build(builder)
         .devices(devices())
         .memory_bytes(memory)
         .watch_host(variable("PINLANE_CUDART_WATCH", 1) != 0)
-        .build();
+        .build_for_program();
     leave_out(&OWN);
-    let face = Face::new(emulator);
-    if let Some(face) = face.as_ref().filter(|_| lines::are_wanted()) {
-        face.look_up_lines(lines::look_up);
+    if let Some(gpu) = gpu.as_ref().filter(|_| lines::are_wanted()) {
+        gpu.look_up_lines(lines::look_up);
     }
-    tell_of_room(face.as_ref(), memory);
+    tell_of_room(gpu.as_ref(), memory);
     // SAFETY: both functions touch nothing but flags and, where it is safe, the machine.
     unsafe {
         libc::pthread_atfork(None, None, Some(fork_child));
-        if face.as_ref().is_some_and(|face| face.unloads_early()) {
+        if gpu.as_ref().is_some_and(|gpu| gpu.unloads_early()) {
             // Run before the destructors of what was made before this call, and after the others.
             libc::atexit(unload);
         }
     }
-    face
+    gpu
 }
 
 /// Says that the devices have less memory than they should have, or none, and what to do.
-fn tell_of_room(face: Option<&Face>, wanted: usize) {
+fn tell_of_room(gpu: Option<&Emulator>, wanted: usize) {
     let limits = format!(
         "address space ({}) and files ({}): raise them, as by `ulimit -v unlimited; ulimit -f \
          unlimited`",
         limit(libc::RLIMIT_AS),
         limit(libc::RLIMIT_FSIZE)
     );
-    let Some(face) = face else {
+    let Some(gpu) = gpu else {
         eprintln!(
             "pinlane-cudart: the devices need 768 MiB of addresses, and the process has not so \
              many: every call fails. It is limited in {limits}"
         );
         return;
     };
-    let info = face.memory_info(0);
+    let info = gpu.memory_info(0);
     let bytes = info.map_or(wanted, |(_, total)| total);
     if bytes < wanted && !is_quiet() {
         eprintln!(

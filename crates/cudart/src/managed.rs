@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::{Face, Side};
+use pinlane_emulator::{Emulator, Side};
 
 use crate::abi::Out;
 use crate::machine;
@@ -28,15 +28,15 @@ fn prefetched() -> MutexGuard<'static, Prefetched> {
 }
 
 /// The range lies in managed memory.
-fn check(face: &Face, ptr: *const c_void, bytes: usize) -> DriverResult<()> {
-    let held = face.held(ptr);
+fn check(gpu: &Emulator, ptr: *const c_void, bytes: usize) -> DriverResult<()> {
+    let held = gpu.held(ptr);
     let offset = ptr.addr() - held.base.addr();
     let inside = held.side == Side::Managed && bytes <= held.bytes - offset;
     if inside { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
 }
 
-fn prefetch(face: &Face, ptr: *const c_void, bytes: usize, device: c_int) -> DriverResult<()> {
-    check(face, ptr, bytes)?;
+fn prefetch(gpu: &Emulator, ptr: *const c_void, bytes: usize, device: c_int) -> DriverResult<()> {
+    check(gpu, ptr, bytes)?;
     prefetched().note(ptr.addr()..ptr.addr() + bytes, device);
     Ok(())
 }
@@ -55,9 +55,9 @@ cuda! {
     /// CUDA 12 names a device where CUDA 13 names a location.
     fn cudaMemPrefetchAsync / cudaMemPrefetchAsync_ptsz(
         ptr: *const c_void, bytes: usize, location: u64,
-    ) |face, _per_thread| {
+    ) |gpu, _per_thread| {
         let device = if machine::major() == 12 { location as c_int } else { device_of(location) };
-        prefetch(face, ptr, bytes, device)
+        prefetch(gpu, ptr, bytes, device)
     }
 
     fn [
@@ -65,24 +65,24 @@ cuda! {
         cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz
     ](
         ptr: *const c_void, bytes: usize, location: u64,
-    ) |face, _per_thread| {
-        prefetch(face, ptr, bytes, device_of(location))
+    ) |gpu, _per_thread| {
+        prefetch(gpu, ptr, bytes, device_of(location))
     }
 
     fn [cudaMemAdvise, cudaMemAdvise_v2, cuMemAdvise, cuMemAdvise_v2](
         ptr: *const c_void, bytes: usize, _advice: c_int,
-    ) |face| {
-        check(face, ptr, bytes)
+    ) |gpu| {
+        check(gpu, ptr, bytes)
     }
 
     // Only the last prefetch is known: nothing is anywhere else.
     fn [cudaMemRangeGetAttribute, cuMemRangeGetAttribute](
         out: Out<c_int>, bytes_out: usize, attribute: c_int, ptr: *const c_void, bytes: usize,
-    ) |face| {
+    ) |gpu| {
         if bytes_out != size_of::<c_int>() || !(1..=LAST_ATTRIBUTE).contains(&attribute) {
             return Err(CudaCode::INVALID_VALUE);
         }
-        check(face, ptr, bytes)?;
+        check(gpu, ptr, bytes)?;
         if attribute != LAST_PREFETCH {
             return out.put(if attribute == 1 { 0 } else { NOWHERE });
         }

@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::abi::{Handle, Out, stream};
 use crate::managed;
@@ -14,7 +14,7 @@ pub const PITCH: usize = 512;
 
 /// Allocates memory of both sides.
 pub fn alloc_managed(
-    face: &Face,
+    gpu: &Emulator,
     out: Out<*mut c_void>,
     bytes: usize,
     flags: c_uint,
@@ -23,7 +23,7 @@ pub fn alloc_managed(
     if ![1, 2].contains(&flags) {
         return Err(CudaCode::INVALID_VALUE);
     }
-    let ptr = face.host_alloc(bytes, flags, true)?;
+    let ptr = gpu.host_alloc(bytes, flags, true)?;
     if !ptr.is_null() {
         managed::begins(ptr, bytes);
     }
@@ -32,7 +32,7 @@ pub fn alloc_managed(
 
 /// Allocates lines, each a pitch behind the one before it.
 pub fn alloc_lines(
-    face: &Face,
+    gpu: &Emulator,
     out: Out<*mut c_void>,
     pitch: Out<usize>,
     (width, height): (usize, usize),
@@ -41,32 +41,32 @@ pub fn alloc_lines(
     pitch.check()?;
     let row = width.checked_next_multiple_of(PITCH).ok_or(CudaCode::INVALID_VALUE)?;
     let bytes = row.checked_mul(height).ok_or(CudaCode::MEMORY_ALLOCATION)?;
-    out.put(face.malloc(bytes)?)?;
+    out.put(gpu.malloc(bytes)?)?;
     pitch.put(row)
 }
 
 cuda! {
-    fn cudaMalloc(out: Out<*mut c_void>, bytes: usize) |face| {
+    fn cudaMalloc(out: Out<*mut c_void>, bytes: usize) |gpu| {
         out.check()?;
-        out.put(face.malloc(bytes)?)
+        out.put(gpu.malloc(bytes)?)
     }
 
-    fn [cudaFree, cuMemFree_v2](ptr: *mut c_void) |face| {
-        face.free(ptr)
+    fn [cudaFree, cuMemFree_v2](ptr: *mut c_void) |gpu| {
+        gpu.free(ptr)
     }
 
     fn cudaMallocPitch(
         out: Out<*mut c_void>, pitch: Out<usize>, width: usize, height: usize,
-    ) |face| {
-        alloc_lines(face, out, pitch, (width, height))
+    ) |gpu| {
+        alloc_lines(gpu, out, pitch, (width, height))
     }
 
-    fn cudaMallocManaged(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
-        alloc_managed(face, out, bytes, flags)
+    fn cudaMallocManaged(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |gpu| {
+        alloc_managed(gpu, out, bytes, flags)
     }
 
-    fn [cudaMemGetInfo, cuMemGetInfo_v2](free: Out<usize>, total: Out<usize>) |face| {
-        let info = face.memory_info(face.current_device())?;
+    fn [cudaMemGetInfo, cuMemGetInfo_v2](free: Out<usize>, total: Out<usize>) |gpu| {
+        let info = gpu.memory_info(gpu.current_device())?;
         free.put_if_any(info.0);
         total.put_if_any(info.1);
         Ok(())
@@ -74,16 +74,16 @@ cuda! {
 
     fn [cudaMallocAsync / cudaMallocAsync_ptsz, cuMemAllocAsync / cuMemAllocAsync_ptsz](
         out: Out<*mut c_void>, bytes: usize, handle: Handle,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         out.check()?;
-        let stream = stream(face, handle, per_thread)?;
-        let pool = face.device_pool(stream.device)?;
-        out.put(face.malloc_async(stream, pool, bytes)?)
+        let stream = stream(gpu, handle, per_thread)?;
+        let pool = gpu.device_pool(stream.device)?;
+        out.put(gpu.malloc_async(stream, pool, bytes)?)
     }
 
     fn [cudaFreeAsync / cudaFreeAsync_ptsz, cuMemFreeAsync / cuMemFreeAsync_ptsz](
         ptr: *mut c_void, handle: Handle,
-    ) |face, per_thread| {
-        face.free_async(stream(face, handle, per_thread)?, ptr)
+    ) |gpu, per_thread| {
+        gpu.free_async(stream(gpu, handle, per_thread)?, ptr)
     }
 }

@@ -20,9 +20,9 @@ struct Attributes {
 const RESERVED: usize = 64;
 
 cuda! {
-    fn cudaPointerGetAttributes(out: Out<Attributes>, ptr: *const c_void) |face| {
+    fn cudaPointerGetAttributes(out: Out<Attributes>, ptr: *const c_void) |gpu| {
         out.check()?;
-        let held = face.held(ptr);
+        let held = gpu.held(ptr);
         let (here, none) = (ptr.cast_mut(), std::ptr::null_mut());
         let attributes = match held.side {
             Side::OnDevice if held.bytes > 0 => {

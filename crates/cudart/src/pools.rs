@@ -78,36 +78,36 @@ fn figure(attribute: c_int) -> Option<PoolFigure> {
 cuda! {
     fn [cudaDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool](
         out: Out<Handle>, device: c_int,
-    ) |face| {
+    ) |gpu| {
         out.check()?;
-        face.device_pool(device)?;
+        gpu.device_pool(device)?;
         out.put(handle(PoolId(device as usize)))
     }
 
     fn [cudaMemGetDefaultMemPool, cuMemGetDefaultMemPool](
         out: Out<Handle>, location: In<Location>, kind: c_int,
-    ) |face| {
+    ) |gpu| {
         out.check()?;
         let location = location.get()?;
         match (location.kind, kind) {
             (ON_DEVICE, PINNED) => out.put(handle(PoolId(location.id as usize))),
-            (ON_DEVICE, MANAGED) => out.put(handle(face.managed_pool(location.id)?)),
-            (HOST | ON_NODE, PINNED | MANAGED) => out.put(handle(face.host_pool())),
+            (ON_DEVICE, MANAGED) => out.put(handle(gpu.managed_pool(location.id)?)),
+            (HOST | ON_NODE, PINNED | MANAGED) => out.put(handle(gpu.host_pool())),
             _ => Err(CudaCode::NOT_SUPPORTED),
         }
     }
 
-    fn [cudaDeviceGetMemPool, cuDeviceGetMemPool](out: Out<Handle>, device: c_int) |face| {
+    fn [cudaDeviceGetMemPool, cuDeviceGetMemPool](out: Out<Handle>, device: c_int) |gpu| {
         out.check()?;
-        out.put(handle(face.device_pool(device)?))
+        out.put(handle(gpu.device_pool(device)?))
     }
 
-    fn [cudaDeviceSetMemPool, cuDeviceSetMemPool](device: c_int, named: Handle) |face| {
-        face.device_pool(device).map_err(|_| CudaCode::INVALID_VALUE)?;
-        face.set_device_pool(device, pool(named)?)
+    fn [cudaDeviceSetMemPool, cuDeviceSetMemPool](device: c_int, named: Handle) |gpu| {
+        gpu.device_pool(device).map_err(|_| CudaCode::INVALID_VALUE)?;
+        gpu.set_device_pool(device, pool(named)?)
     }
 
-    fn [cudaMemPoolCreate, cuMemPoolCreate](out: Out<Handle>, props: In<Props>) |face| {
+    fn [cudaMemPoolCreate, cuMemPoolCreate](out: Out<Handle>, props: In<Props>) |gpu| {
         out.check()?;
         let props = props.get()?;
         let Location { kind, id } = props.location;
@@ -126,52 +126,52 @@ cuda! {
             return Err(CudaCode::INVALID_VALUE);
         }
         let created = match kind {
-            ON_DEVICE => face.pool_create(id, props.limit),
-            _ => Ok(face.pool_create_on_host(props.limit)),
+            ON_DEVICE => gpu.pool_create(id, props.limit),
+            _ => Ok(gpu.pool_create_on_host(props.limit)),
         };
         out.put(handle(created.map_err(|_| CudaCode::INVALID_VALUE)?))
     }
 
-    fn [cudaMemPoolDestroy, cuMemPoolDestroy](named: Handle) |face| {
-        face.pool_destroy(pool(named)?)
+    fn [cudaMemPoolDestroy, cuMemPoolDestroy](named: Handle) |gpu| {
+        gpu.pool_destroy(pool(named)?)
     }
 
-    fn [cudaMemPoolTrimTo, cuMemPoolTrimTo](named: Handle, keep: usize) |face| {
-        face.pool_trim(pool(named)?, keep)
+    fn [cudaMemPoolTrimTo, cuMemPoolTrimTo](named: Handle, keep: usize) |gpu| {
+        gpu.pool_trim(pool(named)?, keep)
     }
 
     fn [cudaMemPoolSetAttribute, cuMemPoolSetAttribute](
         named: Handle, attribute: c_int, value: In<u64>,
-    ) |face| {
+    ) |gpu| {
         let pool = pool(named)?;
         match figure(attribute) {
-            Some(figure) => face.pool_figure(pool, figure, Some(value.get()?)).map(drop),
+            Some(figure) => gpu.pool_figure(pool, figure, Some(value.get()?)).map(drop),
             None => {
                 let switch = usize::try_from(attribute - 1).map_err(|_| CudaCode::INVALID_VALUE)?;
                 let value = crate::abi::narrow(value).get()?;
-                face.pool_switch(pool, switch, Some(value)).map(drop)
+                gpu.pool_switch(pool, switch, Some(value)).map(drop)
             }
         }
     }
 
     fn [cudaMemPoolGetAttribute, cuMemPoolGetAttribute](
         named: Handle, attribute: c_int, out: Out<u64>,
-    ) |face| {
+    ) |gpu| {
         let pool = pool(named)?;
         match figure(attribute) {
-            Some(figure) => out.put(face.pool_figure(pool, figure, None)?),
+            Some(figure) => out.put(gpu.pool_figure(pool, figure, None)?),
             None => {
                 let switch = usize::try_from(attribute - 1).map_err(|_| CudaCode::INVALID_VALUE)?;
-                out.cast::<c_int>().put(face.pool_switch(pool, switch, None)?)
+                out.cast::<c_int>().put(gpu.pool_switch(pool, switch, None)?)
             }
         }
     }
 
     fn [cudaMemPoolSetAccess, cuMemPoolSetAccess](
         named: Handle, list: In<Access>, count: usize,
-    ) |face| {
-        let owner = face.pool_device(pool(named)?)?;
-        let on_host = face.is_host_pool(pool(named)?)?;
+    ) |gpu| {
+        let owner = gpu.pool_device(pool(named)?)?;
+        let on_host = gpu.is_host_pool(pool(named)?)?;
         for index in 0..count {
             let access = list.nth(index).get()?;
             if on_host {
@@ -180,7 +180,7 @@ cuda! {
             }
             match (access.location.kind, access.flags) {
                 (ON_DEVICE, READ_WRITE) => {
-                    face.pool_access(owner, access.location.id)?;
+                    gpu.pool_access(owner, access.location.id)?;
                 }
                 (ON_DEVICE, 0) if access.location.id == owner => {
                     return Err(CudaCode::INVALID_DEVICE);
@@ -195,17 +195,17 @@ cuda! {
 
     fn [cudaMemPoolGetAccess, cuMemPoolGetAccess](
         out: Out<c_int>, named: Handle, location: In<Location>,
-    ) |face| {
-        let owner = face.pool_device(pool(named)?)?;
+    ) |gpu| {
+        let owner = gpu.pool_device(pool(named)?)?;
         let location = location.get()?;
-        if face.is_host_pool(pool(named)?)? {
+        if gpu.is_host_pool(pool(named)?)? {
             return out.put(READ_WRITE);
         }
         if location.kind != ON_DEVICE {
             return out.put(0);
         }
         let invalid = |_| CudaCode::INVALID_VALUE;
-        let opened = location.id == owner || face.is_opened(owner, location.id).map_err(invalid)?;
+        let opened = location.id == owner || gpu.is_opened(owner, location.id).map_err(invalid)?;
         out.put(if opened { READ_WRITE } else { 0 })
     }
 
@@ -214,10 +214,10 @@ cuda! {
         cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz
     ](
         out: Out<*mut c_void>, bytes: usize, named: Handle, of: Handle,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         out.check()?;
         let pool = pool(named)?;
-        let stream = stream(face, of, per_thread)?;
-        out.put(face.malloc_async(stream, pool, bytes)?)
+        let stream = stream(gpu, of, per_thread)?;
+        out.put(gpu.malloc_async(stream, pool, bytes)?)
     }
 }

@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 
 use pinlane_driver::DriverResult;
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::abi::Out;
 use crate::{device, machine};
@@ -114,14 +114,14 @@ pub fn uuid(device: c_int) -> [u8; 16] {
 }
 
 /// Writes the struct.
-fn describe(face: &Face, out: Out<u8>, device: c_int, size: usize) -> DriverResult<()> {
+fn describe(gpu: &Emulator, out: Out<u8>, device: c_int, size: usize) -> DriverResult<()> {
     out.check()?;
-    device::check(face, device)?;
+    device::check(gpu, device)?;
     let version = usize::from(machine::major() == 12);
     let mut bytes = vec![0; SIZES[version]];
-    let name = face.device_name(device)?;
+    let name = gpu.device_name(device)?;
     let name = &name.as_bytes()[..name.len().min(NAME_BYTES - 1)];
-    let (_, total) = face.memory_info(device)?;
+    let (_, total) = gpu.memory_info(device)?;
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(NAME, name);
     put(UUID, &uuid(device));
@@ -139,12 +139,12 @@ fn describe(face: &Face, out: Out<u8>, device: c_int, size: usize) -> DriverResu
 }
 
 cuda! {
-    fn cudaGetDeviceProperties(out: Out<u8>, device: c_int) |face| {
+    fn cudaGetDeviceProperties(out: Out<u8>, device: c_int) |gpu| {
         let old = machine::major() == 12;
-        describe(face, out, device, if old { SIZE_OF_OLD } else { SIZES[0] })
+        describe(gpu, out, device, if old { SIZE_OF_OLD } else { SIZES[0] })
     }
 
-    fn cudaGetDeviceProperties_v2(out: Out<u8>, device: c_int) |face| {
-        describe(face, out, device, SIZES[usize::from(machine::major() == 12)])
+    fn cudaGetDeviceProperties_v2(out: Out<u8>, device: c_int) |gpu| {
+        describe(gpu, out, device, SIZES[usize::from(machine::major() == 12)])
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::{OsString, c_int};
 use std::fmt::Write;
 use std::{env, fs, mem, ptr};
 
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::machine;
 use crate::run::{self, Run};
@@ -49,17 +49,17 @@ extern "C" fn killed(signal: c_int) {
         libc::alarm(5);
         libc::raise(signal);
     }
-    if let Some(face) = machine::built().filter(|_| !machine::is_forked()) {
-        write(face);
+    if let Some(gpu) = machine::built().filter(|_| !machine::is_forked()) {
+        write(gpu);
     }
 }
 
 /// Writes the file, if the environment names one.
-pub fn write(face: &Face) {
+pub fn write(gpu: &Emulator) {
     let Some(file) = file() else { return };
     let replay = match run::this() {
         Run::Replayed(given) => Some(given.clone()),
-        Run::Drawn { .. } => face.emulator().replay(),
+        Run::Drawn { .. } => gpu.replay(),
     };
     let Some(replay) = replay else { return };
     let mut text = format!("{replay}\n");

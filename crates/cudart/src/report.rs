@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::{env, fmt};
 
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::{faults, machine, record, run};
 
@@ -41,18 +41,18 @@ fn unwritten(path: &OsString, error: &dyn fmt::Display) {
 }
 
 /// Writes what was found since the last time.
-pub fn flush(face: &Face) {
-    let count = face.finding_count();
+pub fn flush(gpu: &Emulator) {
+    let count = gpu.finding_count();
     if WRITTEN.load(Ordering::Relaxed) < count {
-        write(face);
+        write(gpu);
     }
 }
 
 #[cold]
-fn write(face: &Face) {
+fn write(gpu: &Emulator) {
     let mut writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
     writer.open();
-    let findings = face.emulator().findings();
+    let findings = gpu.findings();
     let written = WRITTEN.swap(findings.len(), Ordering::Relaxed);
     for finding in findings.iter().skip(written) {
         match &mut *writer {
@@ -101,10 +101,10 @@ fn line(object: &str) -> String {
 
 /// Run when the process ends, after the program's own destructors.
 extern "C" fn at_exit() {
-    let Some(face) = machine::built().filter(|_| !machine::is_forked()) else { return };
-    flush(face);
+    let Some(gpu) = machine::built().filter(|_| !machine::is_forked()) else { return };
+    flush(gpu);
     faults::report();
-    record::write(face);
+    record::write(gpu);
     let status = env::var("PINLANE_CUDART_EXIT").ok().and_then(|status| status.parse().ok());
     if let Some(status) = status
         && WRITTEN.load(Ordering::Relaxed) > 0

@@ -15,7 +15,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::abi::Dim3;
 use crate::{boundary, machine, mangled};
@@ -132,7 +132,7 @@ impl Arguments {
 /// `INVALID_CONFIGURATION` for a block or grid that there is not; `INVALID_VALUE` where arguments
 /// are missing; what the machine says of the stream.
 pub fn launch(
-    face: &Face,
+    gpu: &Emulator,
     kernel: &Kernel,
     shape: Shape,
     args: *mut *mut c_void,
@@ -147,11 +147,11 @@ pub fn launch(
     }
     let known = stand_in(kernel);
     let sizes = known.as_ref().map_or_else(|| kernel.known_sizes(), |known| known.sizes.clone());
-    say_read(face, args, &sizes.unwrap_or_default());
+    say_read(gpu, args, &sizes.unwrap_or_default());
     let Some(known) = known else {
         remark_once(&kernel.name);
         // SAFETY: it does nothing.
-        return unsafe { face.launch(stream, interned(&kernel.name), &[], None) };
+        return unsafe { gpu.launch(stream, interned(&kernel.name), &[], None) };
     };
     let (function, name) = (known.function, interned(&kernel.name));
     let call = move |list: *mut *mut c_void| {
@@ -160,20 +160,20 @@ pub fn launch(
     };
     let Some(sizes) = known.sizes else {
         let arguments = Arguments { list: args, _owned: Vec::new(), values: Vec::new() };
-        face.stream_synchronize(stream)?;
+        gpu.stream_synchronize(stream)?;
         // SAFETY: a stand-in makes no call that is let through, does not unwind, and touches what
         // its kernel would. The call waits, so that the arguments are still there.
-        unsafe { face.launch(stream, name, &[], Some(Box::new(move || call(arguments.list())))) }?;
-        return face.stream_synchronize(stream);
+        unsafe { gpu.launch(stream, name, &[], Some(Box::new(move || call(arguments.list())))) }?;
+        return gpu.stream_synchronize(stream);
     };
     let arguments = Arguments::copied(args, &sizes)?;
     let words = arguments.values.concat();
     // SAFETY: as above; the arguments are the launch's own.
-    unsafe { face.launch(stream, name, &words, Some(Box::new(move || call(arguments.list())))) }
+    unsafe { gpu.launch(stream, name, &words, Some(Box::new(move || call(arguments.list())))) }
 }
 
 /// Says that a launch reads its arguments, where an operation may still write to them.
-fn say_read(face: &Face, args: *mut *mut c_void, sizes: &[usize]) {
+fn say_read(gpu: &Emulator, args: *mut *mut c_void, sizes: &[usize]) {
     if args.is_null() {
         return;
     }
@@ -182,9 +182,9 @@ fn say_read(face: &Face, args: *mut *mut c_void, sizes: &[usize]) {
         // promises.
         let start = unsafe { args.add(index).read() }.addr();
         let argument = start..start.saturating_add(size);
-        if Face::must_be_said(&argument) {
-            face.call_begins(argument.clone());
-            face.call_ends(argument, size, false);
+        if Emulator::must_be_said(&argument) {
+            gpu.call_begins(argument.clone());
+            gpu.call_ends(argument, size, false);
         }
     }
 }

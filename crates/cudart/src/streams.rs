@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Capture, DriverResult, Poll, RawStream, StreamFlags};
-use pinlane_emulator::{Face, Side};
+use pinlane_emulator::{Emulator, Side};
 
 use crate::abi::{Handle, Out, event, stream};
 
@@ -20,18 +20,18 @@ const ILLEGAL_STATE: CudaCode = CudaCode(401);
 /// `cudaStreamNonBlocking`, and all flags that there are.
 const NON_BLOCKING: c_uint = 1;
 
-fn create(face: &Face, out: Out<Handle>, flags: c_uint, priority: c_int) -> DriverResult<()> {
+fn create(gpu: &Emulator, out: Out<Handle>, flags: c_uint, priority: c_int) -> DriverResult<()> {
     out.check()?;
     if flags > NON_BLOCKING {
         return Err(CudaCode::INVALID_VALUE);
     }
     let flags = StreamFlags { blocking: flags != NON_BLOCKING, priority };
-    out.put(face.stream_create(face.current_device(), flags)?.handle)
+    out.put(gpu.stream_create(gpu.current_device(), flags)?.handle)
 }
 
 /// Records and waits are external to a capture only where there is one.
-pub fn check_external(face: &Face, stream: RawStream, flags: c_uint) -> DriverResult<()> {
-    if flags != 0 && !face.is_capturing(stream) { Err(ILLEGAL_STATE) } else { Ok(()) }
+pub fn check_external(gpu: &Emulator, stream: RawStream, flags: c_uint) -> DriverResult<()> {
+    if flags != 0 && !gpu.is_capturing(stream) { Err(ILLEGAL_STATE) } else { Ok(()) }
 }
 
 /// A callback and what it is called with.
@@ -49,32 +49,32 @@ unsafe extern "C" fn call_back(data: *mut c_void) {
 }
 
 cuda! {
-    fn cudaStreamCreate(out: Out<Handle>) |face| {
-        create(face, out, 0, 0)
+    fn cudaStreamCreate(out: Out<Handle>) |gpu| {
+        create(gpu, out, 0, 0)
     }
 
-    fn [cudaStreamCreateWithFlags, cuStreamCreate](out: Out<Handle>, flags: c_uint) |face| {
-        create(face, out, flags, 0)
+    fn [cudaStreamCreateWithFlags, cuStreamCreate](out: Out<Handle>, flags: c_uint) |gpu| {
+        create(gpu, out, flags, 0)
     }
 
     fn [cudaStreamCreateWithPriority, cuStreamCreateWithPriority](
         out: Out<Handle>, flags: c_uint, priority: c_int,
-    ) |face| {
-        create(face, out, flags, priority)
+    ) |gpu| {
+        create(gpu, out, flags, priority)
     }
 
-    fn [cudaStreamDestroy, cuStreamDestroy_v2](handle: Handle) |face| {
-        let stream = stream(face, handle, false)?;
+    fn [cudaStreamDestroy, cuStreamDestroy_v2](handle: Handle) |gpu| {
+        let stream = stream(gpu, handle, false)?;
         // SAFETY: the program gives its stream up.
-        unsafe { face.stream_destroy(stream) }
+        unsafe { gpu.stream_destroy(stream) }
     }
 
     fn [cudaStreamQuery / cudaStreamQuery_ptsz, cuStreamQuery / cuStreamQuery_ptsz](
         handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        face.refuse_unsafe_on(stream)?;
-        match face.answered(|| face.stream_query(stream))? {
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        gpu.refuse_unsafe_on(stream)?;
+        match gpu.answered(|| gpu.stream_query(stream))? {
             Poll::Done => Ok(()),
             Poll::NotReady => Err(CudaCode::NOT_READY),
         }
@@ -83,10 +83,10 @@ cuda! {
     fn [
         cudaStreamSynchronize / cudaStreamSynchronize_ptsz,
         cuStreamSynchronize / cuStreamSynchronize_ptsz
-    ](handle: Handle) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        face.refuse_unsafe_on(stream)?;
-        face.stream_synchronize(stream)
+    ](handle: Handle) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        gpu.refuse_unsafe_on(stream)?;
+        gpu.stream_synchronize(stream)
     }
 
     fn [
@@ -94,21 +94,21 @@ cuda! {
         cuStreamWaitEvent / cuStreamWaitEvent_ptsz
     ](
         handle: Handle, other: Handle, flags: c_uint,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         if flags > 1 {
             return Err(CudaCode::INVALID_VALUE);
         }
-        let stream = stream(face, handle, per_thread)?;
-        let event = event(face, other)?;
-        check_external(face, stream, flags)?;
+        let stream = stream(gpu, handle, per_thread)?;
+        let event = event(gpu, other)?;
+        check_external(gpu, stream, flags)?;
         // SAFETY: both are the program's.
-        unsafe { face.stream_wait_event(stream, event) }
+        unsafe { gpu.stream_wait_event(stream, event) }
     }
 
     fn [cudaStreamGetFlags / cudaStreamGetFlags_ptsz, cuStreamGetFlags / cuStreamGetFlags_ptsz](
         handle: Handle, out: Out<c_uint>,
-    ) |face, per_thread| {
-        let flags = face.stream_flags(stream(face, handle, per_thread)?);
+    ) |gpu, per_thread| {
+        let flags = gpu.stream_flags(stream(gpu, handle, per_thread)?);
         out.put(if flags.blocking { 0 } else { NON_BLOCKING })
     }
 
@@ -117,8 +117,8 @@ cuda! {
         cuStreamGetPriority / cuStreamGetPriority_ptsz
     ](
         handle: Handle, out: Out<c_int>,
-    ) |face, per_thread| {
-        out.put(face.stream_flags(stream(face, handle, per_thread)?).priority)
+    ) |gpu, per_thread| {
+        out.put(gpu.stream_flags(stream(gpu, handle, per_thread)?).priority)
     }
 
     fn [
@@ -126,14 +126,14 @@ cuda! {
         cuStreamGetDevice / cuStreamGetDevice_ptsz
     ](
         handle: Handle, out: Out<c_int>,
-    ) |face, per_thread| {
-        out.put(stream(face, handle, per_thread)?.device)
+    ) |gpu, per_thread| {
+        out.put(stream(gpu, handle, per_thread)?.device)
     }
 
     fn [cudaStreamGetId / cudaStreamGetId_ptsz, cuStreamGetId / cuStreamGetId_ptsz](
         handle: Handle, out: Out<c_ulonglong>,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
         out.put((stream.handle as c_ulonglong) << 8 | stream.device as c_ulonglong)
     }
 
@@ -142,19 +142,19 @@ cuda! {
         cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz
     ](
         handle: Handle, ptr: *mut c_void, _bytes: usize, flags: c_uint,
-    ) |face, per_thread| {
-        face.refuse_captured(stream(face, handle, per_thread)?)?;
-        let known = face.held(ptr).side == Side::Managed && ATTACHES.contains(&flags);
+    ) |gpu, per_thread| {
+        gpu.refuse_captured(stream(gpu, handle, per_thread)?)?;
+        let known = gpu.held(ptr).side == Side::Managed && ATTACHES.contains(&flags);
         if known { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
     }
 
     fn [cudaLaunchHostFunc / cudaLaunchHostFunc_ptsz, cuLaunchHostFunc / cuLaunchHostFunc_ptsz](
         handle: Handle, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let function = function.ok_or(CudaCode::INVALID_VALUE)?;
-        let stream = stream(face, handle, per_thread)?;
+        let stream = stream(gpu, handle, per_thread)?;
         // SAFETY: the program asks for a call of its function.
-        unsafe { face.launch_host(stream, function, data) }
+        unsafe { gpu.launch_host(stream, function, data) }
     }
 
     fn [
@@ -162,16 +162,16 @@ cuda! {
         cuStreamAddCallback / cuStreamAddCallback_ptsz
     ](
         handle: Handle, function: Option<Callback>, data: *mut c_void, flags: c_uint,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let function = function.filter(|_| flags == 0).ok_or(CudaCode::INVALID_VALUE)?;
-        let stream = stream(face, handle, per_thread)?;
-        if face.stream_capture(stream)? != Capture::None {
+        let stream = stream(gpu, handle, per_thread)?;
+        if gpu.stream_capture(stream)? != Capture::None {
             // It is called once; a graph would call it again.
             return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
         }
         let call = Box::into_raw(Box::new(Call { function, stream: handle, data })).cast();
         // SAFETY: `call_back` is called at most once with the box.
-        let done = unsafe { face.launch_host(stream, call_back, call) };
+        let done = unsafe { gpu.launch_host(stream, call_back, call) };
         if done.is_err() {
             // SAFETY: nobody has taken it over.
             drop(unsafe { Box::from_raw(call.cast::<Call>()) });
@@ -184,8 +184,8 @@ cuda! {
         cuStreamCopyAttributes / cuStreamCopyAttributes_ptsz
     ](
         dst: Handle, src: Handle,
-    ) |face, per_thread| {
-        stream(face, dst, per_thread)?;
-        stream(face, src, per_thread).map(drop)
+    ) |gpu, per_thread| {
+        stream(gpu, dst, per_thread)?;
+        stream(gpu, src, per_thread).map(drop)
     }
 }

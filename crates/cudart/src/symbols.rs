@@ -6,7 +6,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::{Face, Plane};
+use pinlane_emulator::{Emulator, Plane};
 
 use crate::abi::{Handle, Out, stream};
 use crate::copies::copy;
@@ -43,36 +43,36 @@ fn text(name: *const c_char) -> Option<String> {
 }
 
 /// Memory for a variable on the current device. A variable without an initializer is zero.
-pub fn zeroed(face: &Face, bytes: usize) -> DriverResult<*mut c_void> {
-    let ptr = face.malloc(bytes)?;
+pub fn zeroed(gpu: &Emulator, bytes: usize) -> DriverResult<*mut c_void> {
+    let ptr = gpu.malloc(bytes)?;
     // SAFETY: the memory is new.
-    unsafe { face.fill(face.default_stream(false), ptr, bytes, &[0], (bytes, 1), true) }?;
-    face.device_synchronize(face.current_device())?;
+    unsafe { gpu.fill(gpu.default_stream(false), ptr, bytes, &[0], (bytes, 1), true) }?;
+    gpu.device_synchronize(gpu.current_device())?;
     Ok(ptr)
 }
 
 /// The variable on the current device: where, and how long. It is made by its first use.
-fn place(face: &Face, symbol: *const c_void) -> DriverResult<(*mut c_void, usize)> {
-    let device = face.current_device();
+fn place(gpu: &Emulator, symbol: *const c_void) -> DriverResult<(*mut c_void, usize)> {
+    let device = gpu.current_device();
     let mut symbols = symbols();
     let variable = symbols.variables.get_mut(&symbol.addr()).ok_or(INVALID_SYMBOL)?;
     let bytes = variable.bytes;
     if let Some(&place) = variable.places.get(&device) {
         return Ok((std::ptr::without_provenance_mut(place), bytes));
     }
-    let ptr = zeroed(face, bytes)?;
+    let ptr = zeroed(gpu, bytes)?;
     variable.places.insert(device, ptr.addr());
     Ok((ptr, bytes))
 }
 
 /// Part of a variable.
 fn part(
-    face: &Face,
+    gpu: &Emulator,
     symbol: *const c_void,
     offset: usize,
     bytes: usize,
 ) -> DriverResult<*mut c_void> {
-    let (start, all) = place(face, symbol)?;
+    let (start, all) = place(gpu, symbol)?;
     let inside = offset <= all && bytes <= all - offset;
     let part = start.cast::<u8>().wrapping_add(offset).cast();
     if inside { Ok(part) } else { Err(CudaCode::INVALID_VALUE) }
@@ -131,7 +131,7 @@ extern "C" fn __cudaRegisterManagedVar(
     bytes: usize,
 ) {
     let name = "__cudaRegisterManagedVar";
-    crate::boundary::call(name, |face| shadow.put(face.host_alloc(bytes, 1, true)?));
+    crate::boundary::call(name, |gpu| shadow.put(gpu.host_alloc(bytes, 1, true)?));
 }
 
 #[unsafe(no_mangle)]
@@ -144,9 +144,9 @@ extern "C" fn __cudaRegisterHostVar(
 }
 
 cuda! {
-    fn cudaGetSymbolAddress(out: Out<*mut c_void>, symbol: *const c_void) |face| {
+    fn cudaGetSymbolAddress(out: Out<*mut c_void>, symbol: *const c_void) |gpu| {
         out.check()?;
-        out.put(place(face, symbol)?.0)
+        out.put(place(gpu, symbol)?.0)
     }
 
     fn cudaGetSymbolSize(out: Out<usize>, symbol: *const c_void) |_face| {
@@ -156,33 +156,33 @@ cuda! {
 
     fn cudaMemcpyToSymbol / cudaMemcpyToSymbol_ptds(
         symbol: *const c_void, src: *const c_void, bytes: usize, offset: usize, kind: c_uint,
-    ) |face, per_thread| {
-        let dst = part(face, symbol, offset, bytes)?;
-        copy(face, face.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
+    ) |gpu, per_thread| {
+        let dst = part(gpu, symbol, offset, bytes)?;
+        copy(gpu, gpu.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
     }
 
     fn cudaMemcpyFromSymbol / cudaMemcpyFromSymbol_ptds(
         dst: *mut c_void, symbol: *const c_void, bytes: usize, offset: usize, kind: c_uint,
-    ) |face, per_thread| {
-        let src = part(face, symbol, offset, bytes)?;
-        copy(face, face.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
+    ) |gpu, per_thread| {
+        let src = part(gpu, symbol, offset, bytes)?;
+        copy(gpu, gpu.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
     }
 
     fn cudaMemcpyToSymbolAsync / cudaMemcpyToSymbolAsync_ptsz(
         symbol: *const c_void, src: *const c_void, bytes: usize, offset: usize, kind: c_uint,
         handle: Handle,
-    ) |face, per_thread| {
-        let dst = part(face, symbol, offset, bytes)?;
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, Plane::line(dst, src, bytes), kind, false)
+    ) |gpu, per_thread| {
+        let dst = part(gpu, symbol, offset, bytes)?;
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, Plane::line(dst, src, bytes), kind, false)
     }
 
     fn cudaMemcpyFromSymbolAsync / cudaMemcpyFromSymbolAsync_ptsz(
         dst: *mut c_void, symbol: *const c_void, bytes: usize, offset: usize, kind: c_uint,
         handle: Handle,
-    ) |face, per_thread| {
-        let src = part(face, symbol, offset, bytes)?;
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, Plane::line(dst, src, bytes), kind, false)
+    ) |gpu, per_thread| {
+        let src = part(gpu, symbol, offset, bytes)?;
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, Plane::line(dst, src, bytes), kind, false)
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
-use pinlane_emulator::{Face, Plane};
+use pinlane_emulator::{Emulator, Plane};
 
 use crate::abi::{Handle, In, Out, stream};
 use crate::copies::{INVALID_PITCH, copy as copy_plane, fill};
@@ -67,9 +67,9 @@ impl PeerVolume {
     /// # Errors
     ///
     /// `INVALID_DEVICE` for devices that there are not.
-    fn checked(self, face: &Face) -> DriverResult<Volume> {
-        device::check(face, self.src_device)?;
-        device::check(face, self.dst_device)?;
+    fn checked(self, gpu: &Emulator) -> DriverResult<Volume> {
+        device::check(gpu, self.src_device)?;
+        device::check(gpu, self.dst_device)?;
         let PeerVolume { src, dst, extent, .. } = self;
         Ok(Volume { src, dst, extent, kind: AS_POINTERS_SAY })
     }
@@ -112,7 +112,7 @@ impl Place {
     }
 }
 
-pub fn copy(face: &Face, stream: RawStream, volume: Volume, wait: bool) -> DriverResult<()> {
+pub fn copy(gpu: &Emulator, stream: RawStream, volume: Volume, wait: bool) -> DriverResult<()> {
     let Volume { src, dst, extent, kind } = volume;
     if src.array != 0 || dst.array != 0 {
         return Err(CudaCode::NOT_SUPPORTED);
@@ -134,12 +134,12 @@ pub fn copy(face: &Face, stream: RawStream, volume: Volume, wait: bool) -> Drive
             width: extent.x,
             height: extent.y,
         };
-        copy_plane(face, stream, plane, kind, wait)
+        copy_plane(gpu, stream, plane, kind, wait)
     })
 }
 
 fn fill_volume(
-    face: &Face,
+    gpu: &Emulator,
     stream: RawStream,
     memory: Pitched,
     value: c_int,
@@ -151,53 +151,53 @@ fn fill_volume(
     }
     (0..extent.z).try_for_each(|z| {
         let plane = memory.at(Extent { x: 0, y: 0, z })?;
-        fill(face, stream, (plane, memory.pitch), value, (extent.x, extent.y), synchronous)
+        fill(gpu, stream, (plane, memory.pitch), value, (extent.x, extent.y), synchronous)
     })
 }
 
 cuda! {
-    fn cudaMalloc3D(out: Out<Pitched>, extent: Extent) |face| {
+    fn cudaMalloc3D(out: Out<Pitched>, extent: Extent) |gpu| {
         out.check()?;
         let Extent { x: width, y: height, z: depth } = extent;
         let pitch = width.checked_next_multiple_of(PITCH).ok_or(CudaCode::INVALID_VALUE)?;
         let bytes = pitch.checked_mul(height).and_then(|plane| plane.checked_mul(depth));
-        let ptr = face.malloc(bytes.ok_or(CudaCode::MEMORY_ALLOCATION)?)?;
+        let ptr = gpu.malloc(bytes.ok_or(CudaCode::MEMORY_ALLOCATION)?)?;
         out.put(Pitched { ptr, pitch, width, height })
     }
 
-    fn cudaMemcpy3D / cudaMemcpy3D_ptds(volume: In<Volume>) |face, per_thread| {
-        copy(face, face.default_stream(per_thread), volume.get()?, true)
+    fn cudaMemcpy3D / cudaMemcpy3D_ptds(volume: In<Volume>) |gpu, per_thread| {
+        copy(gpu, gpu.default_stream(per_thread), volume.get()?, true)
     }
 
     fn cudaMemcpy3DAsync / cudaMemcpy3DAsync_ptsz(
         volume: In<Volume>, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, volume.get()?, false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, volume.get()?, false)
     }
 
-    fn cudaMemcpy3DPeer / cudaMemcpy3DPeer_ptds(volume: In<PeerVolume>) |face, per_thread| {
-        let volume = volume.get()?.checked(face)?;
-        copy(face, face.default_stream(per_thread), volume, true)
+    fn cudaMemcpy3DPeer / cudaMemcpy3DPeer_ptds(volume: In<PeerVolume>) |gpu, per_thread| {
+        let volume = volume.get()?.checked(gpu)?;
+        copy(gpu, gpu.default_stream(per_thread), volume, true)
     }
 
     fn cudaMemcpy3DPeerAsync / cudaMemcpy3DPeerAsync_ptsz(
         volume: In<PeerVolume>, handle: Handle,
-    ) |face, per_thread| {
-        let volume = volume.get()?.checked(face)?;
-        copy(face, stream(face, handle, per_thread)?, volume, false)
+    ) |gpu, per_thread| {
+        let volume = volume.get()?.checked(gpu)?;
+        copy(gpu, stream(gpu, handle, per_thread)?, volume, false)
     }
 
     fn cudaMemset3D / cudaMemset3D_ptds(
         memory: Pitched, value: c_int, extent: Extent,
-    ) |face, per_thread| {
-        fill_volume(face, face.default_stream(per_thread), memory, value, extent, true)
+    ) |gpu, per_thread| {
+        fill_volume(gpu, gpu.default_stream(per_thread), memory, value, extent, true)
     }
 
     fn cudaMemset3DAsync / cudaMemset3DAsync_ptsz(
         memory: Pitched, value: c_int, extent: Extent, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        fill_volume(face, stream, memory, value, extent, false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        fill_volume(gpu, stream, memory, value, extent, false)
     }
 }

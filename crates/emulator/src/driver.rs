@@ -8,8 +8,7 @@ use super::calls::refuse_in_host_function;
 use super::copies::bad_copy;
 use super::emulator::Emulator;
 use super::finding::FindingKind;
-use super::machine::Machine;
-use super::memory::host::{Access, HostPtr, HostUse, Refusal, Removal};
+use super::memory::host::{Access, HostPtr, HostUse};
 use super::operation::{Action, Transfer};
 use super::races::{MemoryKind, RacingAccess};
 use pinlane_driver::CudaCode;
@@ -17,49 +16,6 @@ use pinlane_driver::{
     Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
     HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
-
-/// What a removal from the registry of host memory means to the caller.
-fn removed(
-    machine: &mut Machine,
-    call: Call,
-    ptr: NonNull<u8>,
-    outcome: Result<Removal, Refusal>,
-) -> DriverResult<()> {
-    match outcome {
-        Ok(removal) => {
-            let start = ptr.as_ptr().addr();
-            let bytes = machine.races.bytes_at(address(ptr));
-            machine.sides.forget(start, bytes);
-            machine.destinations.forget(start, bytes);
-            let races = machine.races.host_freed(call, address(ptr));
-            // Those that only have its address are looked at when they run.
-            if let Removal::InFlight(operations @ 1..) = removal
-                && races.is_empty()
-            {
-                let message =
-                    format!("{call:?} of {ptr:p}, which {operations} pending operations name");
-                machine.report(FindingKind::FreedInFlight, message);
-            }
-            // One finding, though several operations may still use it.
-            if let Some(race) = races.into_iter().next_back() {
-                machine.findings.report_race(FindingKind::FreedInFlight, race);
-            }
-            Ok(())
-        }
-        // An answer that programs ask for: is it registered?
-        Err(Refusal::Unknown) if call == Call::HostUnregister => {
-            Err(CudaCode::HOST_MEMORY_NOT_REGISTERED)
-        }
-        Err(_) => {
-            let message = format!("{call:?} of {ptr:p}, which is not the start of such a block");
-            Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE))
-        }
-    }
-}
-
-fn address(ptr: NonNull<u8>) -> u64 {
-    ptr.as_ptr().addr() as u64
-}
 
 /// Methods of the seam that are calls of the machine as they are. `checked` are those of which the
 /// seam demands more than the machine needs.
@@ -135,15 +91,7 @@ unsafe impl Driver for Emulator {
     }
 
     fn host_alloc(&self, device: Ordinal, bytes: usize, _: HostFlags) -> DriverResult<NonNull<u8>> {
-        self.call(Call::HostAlloc, device, |machine| {
-            if bytes == 0 {
-                return Err(CudaCode::INVALID_VALUE);
-            }
-            machine.host.check_call(bytes)?;
-            let ptr = machine.host.allocate(device, bytes).ok_or(CudaCode::MEMORY_ALLOCATION)?;
-            machine.races.allocated(MemoryKind::PageLocked, address(ptr), bytes);
-            Ok(ptr)
-        })
+        self.call(Call::HostAlloc, device, |machine| machine.host_alloc(device, bytes))
     }
 
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
@@ -151,8 +99,7 @@ unsafe impl Driver for Emulator {
             refuse_in_host_function(machine, Call::HostFree)?;
             machine.enter(Call::HostFree, machine.host.device_of(ptr).unwrap_or(0), |machine| {
                 // SAFETY: the caller promises that no reference into the block is used afterwards.
-                let outcome = unsafe { machine.host.free(ptr) };
-                removed(machine, Call::HostFree, ptr, outcome)
+                unsafe { machine.host_free(ptr) }
             })
         })
     }
@@ -165,19 +112,10 @@ unsafe impl Driver for Emulator {
         flags: HostFlags,
     ) -> DriverResult<()> {
         self.call(Call::HostRegister, device, |machine| {
-            if bytes == 0 || flags.write_combined {
+            if flags.write_combined {
                 return Err(CudaCode::INVALID_VALUE);
             }
-            machine.host.check_call(bytes)?;
-            if !machine.host.has_room(bytes) {
-                return Err(CudaCode::MEMORY_ALLOCATION);
-            }
-            if machine.host.register(device, ptr, bytes) {
-                machine.races.allocated(MemoryKind::HostRegistered, address(ptr), bytes);
-                Ok(())
-            } else {
-                Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED)
-            }
+            machine.host_register(device, ptr, bytes)
         })
     }
 
@@ -185,10 +123,7 @@ unsafe impl Driver for Emulator {
         self.in_call(|machine| {
             refuse_in_host_function(machine, Call::HostUnregister)?;
             let device = machine.host.device_of(ptr).unwrap_or(0);
-            machine.enter(Call::HostUnregister, device, |machine| {
-                let outcome = machine.host.unregister(ptr);
-                removed(machine, Call::HostUnregister, ptr, outcome)
-            })
+            machine.enter(Call::HostUnregister, device, |machine| machine.host_unregister(ptr))
         })
     }
 
@@ -206,14 +141,7 @@ unsafe impl Driver for Emulator {
     }
 
     unsafe fn device_free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
-        self.on_stream(Call::DeviceFree, stream, |machine, key| {
-            machine.refuse_in_capture(Call::DeviceFree, key)?;
-            if let Err(violation) = machine.memory.retire(ptr) {
-                let message = format!("DeviceFree on {}: {violation}", machine.describe(key));
-                return Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE));
-            }
-            machine.submit(key, Vec::new(), Action::Free { ptr })
-        })
+        self.on_stream(Call::DeviceFree, stream, |machine, key| machine.device_free(key, ptr))
     }
 
     unsafe fn copy_h2d(

@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::finding::Finding;
 use super::machine::{CaptureMode, Machine, Usage};
 use super::memory::device::MAX_DEVICES;
-use super::races::Knowledge;
+use super::races::{Knowledge, LookUp};
 use super::schedule::execution::Execution;
 use super::schedule::{Path, Replay};
 use super::shared::Shared;
@@ -189,7 +189,7 @@ impl Builder {
     /// [`SourceChanged`](super::FindingKind::SourceChanged) or a
     /// [`DestinationChanged`](super::FindingKind::DestinationChanged).
     ///
-    /// What stand-ins for kernels use is seen too ([`Face::launch`](super::Face::launch)). Nothing
+    /// What stand-ins for kernels use is seen too ([`Emulator::launch`]). Nothing
     /// is watched without [`races`](Self::races).
     pub fn watch_host(mut self, watch: bool) -> Self {
         self.watch_host = watch;
@@ -260,7 +260,26 @@ impl Builder {
     }
 }
 
+impl Builder {
+    /// Builds the machine for a program that calls CUDA itself: device memory lies at addresses of
+    /// the process, so that stand-ins for kernels can use them. Its devices have less memory than
+    /// was said, if the process has room for few addresses (`ulimit -v`, `ulimit -f`, valgrind);
+    /// `None` if it has no room for the least, 256 MiB three times.
+    #[must_use]
+    pub fn build_for_program(self) -> Option<Emulator> {
+        let emulator = self.build();
+        emulator.with(|machine| machine.memory.use_host_addresses()).then_some(emulator)
+    }
+}
+
 impl Emulator {
+    /// Findings name the lines of calls: those of their [`Callers`](super::Callers), which
+    /// `look_up` finds. It is called under the machine's lock, when there is a finding, and makes
+    /// no call.
+    pub fn look_up_lines(&self, look_up: LookUp) {
+        self.with(|machine| machine.races.look_up_sites(look_up));
+    }
+
     /// A machine with one device that runs everything at once.
     #[must_use]
     pub fn new() -> Self {

@@ -10,8 +10,7 @@
 //!   with torn data or a crash. [Races](FindingKind::Race) are found from one run.
 //!
 //! ```text
-//!  driver::Driver --+
-//!  face::Face ------+--> emulator::Emulator, calls --> Shared: one lock --> machine::Machine
+//!  driver::Driver --> emulator::Emulator, calls --> Shared: one lock --> machine::Machine
 //!                                                               streams, events, backlog
 //!
 //!  What a machine has:                         What is done to it:
@@ -42,8 +41,9 @@
 //! the legacy stream waits for that stream only, and allocation and free synchronize nothing.
 //! Device addresses are never given out twice. A busy kernel takes no real time, but counts in
 //! [`event_elapsed`][elapsed]. Host memory that is still allocated when the
-//! last handle goes is leaked, because somebody may hold a pointer into it. [`Face`] has a
-//! last-error slot, synchronous copies, and a free that synchronizes; a driver has none of these.
+//! last handle goes is leaked, because somebody may hold a pointer into it. Programs that call CUDA
+//! themselves have more calls ([`Builder::build_for_program`]): a last-error slot, synchronous
+//! copies, and a free that synchronizes. A driver has none of these.
 //!
 //! [elapsed]: pinlane_driver::Driver::event_elapsed
 
@@ -55,7 +55,6 @@ mod emulator;
 mod enqueue;
 mod execute;
 mod explore;
-mod face;
 mod fault;
 mod finding;
 mod forks;
@@ -75,19 +74,19 @@ mod shared;
 mod watch;
 mod words;
 
-pub use calls::Target;
+pub use calls::{
+    BatchEntry, Held, Kind, Plane, PoolFigure, SharedMemory, Side, SourceOrder, Target,
+};
 pub use emulator::{Builder, Emulator, HandOver};
 #[doc(hidden)]
 pub use explore::asked_for;
 pub use explore::{
     Exploration, Explored, FailedRun, Outcome, explore, explore_orders, explore_steps,
 };
-pub use face::{
-    BatchEntry, Face, Held, Kind, Plane, PoolFigure, PoolId, SharedMemory, Side, SourceOrder,
-};
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{CaptureMode, Usage};
+pub use memory::books::PoolId;
 #[doc(hidden)]
 pub use races::leave_out;
 pub use races::{Callers, LookUp, MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};

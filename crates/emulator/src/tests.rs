@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::channel;
 
 mod awake;
+mod calls;
 mod copies;
 mod destinations;
 mod explore;
-mod face;
 mod hashed;
 mod json;
 mod late;

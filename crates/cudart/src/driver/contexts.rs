@@ -11,7 +11,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::abi::{Handle, Out};
 use crate::device;
@@ -88,15 +88,15 @@ pub fn current() -> Option<Handle> {
 }
 
 /// Changes the calling thread's stack; the device of the context that is then on top is current.
-fn change<R>(face: &Face, work: impl FnOnce(&mut Vec<Handle>) -> R) -> Option<R> {
+fn change<R>(gpu: &Emulator, work: impl FnOnce(&mut Vec<Handle>) -> R) -> Option<R> {
     let done = STACK.try_with(|stack| work(&mut stack.borrow_mut())).ok();
     let device = current().and_then(|top| Some(contexts().all.get(&top)?.device));
-    let _ = face.set_device(device.unwrap_or(0));
+    let _ = gpu.set_device(device.unwrap_or(0));
     done
 }
 
-fn put_on_top(face: &Face, handle: Handle) {
-    change(face, |stack| match stack.last_mut() {
+fn put_on_top(gpu: &Emulator, handle: Handle) {
+    change(gpu, |stack| match stack.last_mut() {
         Some(top) => *top = handle,
         None => stack.push(handle),
     });
@@ -112,17 +112,17 @@ pub fn refusal() -> Option<CudaCode> {
 }
 
 /// The runtime is about to be called: most calls give the thread a context, if it has none.
-pub fn used_by_runtime(face: &Face, name: &str) {
+pub fn used_by_runtime(gpu: &Emulator, name: &str) {
     super::initialize();
     const WITHOUT: [&str; 4] =
         ["cudaGetDevice", "cudaDeviceGet", "cudaDeviceCanAccessPeer", "__cuda"];
     if current().is_none() && !WITHOUT.iter().any(|start| name.starts_with(start)) {
-        chosen_by_runtime(face, face.current_device());
+        chosen_by_runtime(gpu, gpu.current_device());
     }
 }
 
 /// The runtime makes a device current.
-pub fn chosen_by_runtime(face: &Face, device: c_int) {
+pub fn chosen_by_runtime(gpu: &Emulator, device: c_int) {
     // Most calls wait for no context that ends: a host function may be among them, by mistake, and
     // that end waits for it.
     if !contexts().of_runtime.contains(&device) {
@@ -133,13 +133,13 @@ pub fn chosen_by_runtime(face: &Face, device: c_int) {
             contexts.primary(device).holders += 1;
         }
     }
-    put_on_top(face, primary(device));
+    put_on_top(gpu, primary(device));
 }
 
 /// Creates a context, and pushes it.
-fn create(face: &Face, out: Out<Handle>, flags: c_uint, device: c_int) -> DriverResult<()> {
+fn create(gpu: &Emulator, out: Out<Handle>, flags: c_uint, device: c_int) -> DriverResult<()> {
     out.check()?;
-    device::check(face, device)?;
+    device::check(gpu, device)?;
     if flags & !FLAGS != 0 || (flags & SCHEDULES).count_ones() > 1 {
         return Err(CudaCode::INVALID_VALUE);
     }
@@ -150,17 +150,17 @@ fn create(face: &Face, out: Out<Handle>, flags: c_uint, device: c_int) -> Driver
         contexts.all.insert(handle, Context { device, flags, holders: 1, is_primary: false });
         handle
     };
-    change(face, |stack| stack.push(handle));
+    change(gpu, |stack| stack.push(handle));
     out.put(handle)
 }
 
 /// Ends what is in a device, unless another context of it lives.
-fn end(face: &Face, device: c_int) -> DriverResult<()> {
+fn end(gpu: &Emulator, device: c_int) -> DriverResult<()> {
     if contexts().all.values().any(|other| other.device == device && other.holders > 0) {
         return Ok(());
     }
     // SAFETY: the program gives up what the context has.
-    unsafe { face.reset(device) }
+    unsafe { gpu.reset(device) }
 }
 
 /// A handle that is not NULL.
@@ -183,16 +183,16 @@ fn named(handle: Handle) -> DriverResult<Handle> {
 }
 
 cuda! {
-    fn cuDevicePrimaryCtxRetain(out: Out<Handle>, device: c_int) |face| {
+    fn cuDevicePrimaryCtxRetain(out: Out<Handle>, device: c_int) |gpu| {
         out.check()?;
-        device::check(face, device)?;
+        device::check(gpu, device)?;
         let _lifetimes = lifetimes();
         contexts().primary(device).holders += 1;
         out.put(primary(device))
     }
 
-    fn [cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2](device: c_int) |face| {
-        device::check(face, device)?;
+    fn [cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2](device: c_int) |gpu| {
+        device::check(gpu, device)?;
         let _lifetimes = lifetimes();
         let left = {
             let mut contexts = contexts();
@@ -204,20 +204,20 @@ cuda! {
             context.holders -= 1;
             context.holders
         };
-        if left == 0 { end(face, device) } else { Ok(()) }
+        if left == 0 { end(gpu, device) } else { Ok(()) }
     }
 
-    fn [cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2](device: c_int) |face| {
-        device::check(face, device)?;
+    fn [cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2](device: c_int) |gpu| {
+        device::check(gpu, device)?;
         let _lifetimes = lifetimes();
         // SAFETY: the program gives up what the context has.
-        unsafe { face.reset(device) }
+        unsafe { gpu.reset(device) }
     }
 
     fn cuDevicePrimaryCtxGetState(
         device: c_int, flags: Out<c_uint>, active: Out<c_int>,
-    ) |face| {
-        device::check(face, device)?;
+    ) |gpu| {
+        device::check(gpu, device)?;
         let (set, is_active) = {
             let mut contexts = contexts();
             let context = contexts.primary(device);
@@ -229,8 +229,8 @@ cuda! {
 
     fn [cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2](
         device: c_int, flags: c_uint,
-    ) |face| {
-        device::check(face, device)?;
+    ) |gpu| {
+        device::check(gpu, device)?;
         if flags & !FLAGS != 0 {
             return Err(CudaCode::INVALID_VALUE);
         }
@@ -238,26 +238,26 @@ cuda! {
         Ok(())
     }
 
-    fn cuCtxCreate_v2(out: Out<Handle>, flags: c_uint, device: c_int) |face| {
-        create(face, out, flags, device)
+    fn cuCtxCreate_v2(out: Out<Handle>, flags: c_uint, device: c_int) |gpu| {
+        create(gpu, out, flags, device)
     }
 
     fn cuCtxCreate_v3(
         out: Out<Handle>, _affinities: *mut c_void, _count: c_int, flags: c_uint, device: c_int,
-    ) |face| {
-        create(face, out, flags, device)
+    ) |gpu| {
+        create(gpu, out, flags, device)
     }
 
     fn cuCtxCreate_v4(
         out: Out<Handle>, _params: *mut c_void, flags: c_uint, device: c_int,
-    ) |face| {
-        create(face, out, flags, device)
+    ) |gpu| {
+        create(gpu, out, flags, device)
     }
 
     // Waits for the device first: its work may use what the program frees next.
-    fn [cuCtxDestroy, cuCtxDestroy_v2](handle: Handle) |face| {
+    fn [cuCtxDestroy, cuCtxDestroy_v2](handle: Handle) |gpu| {
         let device = device_of(some(handle)?)?;
-        face.device_synchronize(device)?;
+        gpu.device_synchronize(device)?;
         {
             let mut contexts = contexts();
             let context = contexts.find(handle)?;
@@ -267,18 +267,18 @@ cuda! {
             context.holders = 0;
         }
         if current() == Some(handle) {
-            change(face, Vec::pop);
+            change(gpu, Vec::pop);
         }
         Ok(())
     }
 
-    fn cuCtxSetCurrent(handle: Handle) |face| {
+    fn cuCtxSetCurrent(handle: Handle) |gpu| {
         if handle == 0 {
-            change(face, Vec::pop);
+            change(gpu, Vec::pop);
             return Ok(());
         }
         device_of(handle)?;
-        put_on_top(face, handle);
+        put_on_top(gpu, handle);
         Ok(())
     }
 
@@ -286,14 +286,14 @@ cuda! {
         out.put(current().unwrap_or(0))
     }
 
-    fn [cuCtxPushCurrent, cuCtxPushCurrent_v2](handle: Handle) |face| {
+    fn [cuCtxPushCurrent, cuCtxPushCurrent_v2](handle: Handle) |gpu| {
         device_of(some(handle)?)?;
-        change(face, |stack| stack.push(handle));
+        change(gpu, |stack| stack.push(handle));
         Ok(())
     }
 
-    fn [cuCtxPopCurrent, cuCtxPopCurrent_v2](out: Out<Handle>) |face| {
-        let popped = change(face, Vec::pop).flatten().ok_or(INVALID_CONTEXT)?;
+    fn [cuCtxPopCurrent, cuCtxPopCurrent_v2](out: Out<Handle>) |gpu| {
+        let popped = change(gpu, Vec::pop).flatten().ok_or(INVALID_CONTEXT)?;
         out.put_if_any(popped);
         Ok(())
     }
@@ -325,20 +325,20 @@ cuda! {
         out.put(device_of(named(handle)?)?)
     }
 
-    fn cuCtxSynchronize_v2(handle: Handle) |face| {
-        face.device_synchronize(device_of(named(handle)?)?)
+    fn cuCtxSynchronize_v2(handle: Handle) |gpu| {
+        gpu.device_synchronize(device_of(named(handle)?)?)
     }
 
-    fn cuCtxEnablePeerAccess(peer: Handle, flags: c_uint) |face| {
-        device::enable_peer(face, device_of(peer)?, flags)
+    fn cuCtxEnablePeerAccess(peer: Handle, flags: c_uint) |gpu| {
+        device::enable_peer(gpu, device_of(peer)?, flags)
     }
 
-    fn cuCtxDisablePeerAccess(peer: Handle) |face| {
-        device::disable_peer(face, device_of(peer)?)
+    fn cuCtxDisablePeerAccess(peer: Handle) |gpu| {
+        device::disable_peer(gpu, device_of(peer)?)
     }
 
-    fn cuStreamGetCtx / cuStreamGetCtx_ptsz(handle: Handle, out: Out<Handle>) |face, per_thread| {
-        let stream = crate::abi::stream(face, handle, per_thread)?;
+    fn cuStreamGetCtx / cuStreamGetCtx_ptsz(handle: Handle, out: Out<Handle>) |gpu, per_thread| {
+        let stream = crate::abi::stream(gpu, handle, per_thread)?;
         out.put(primary(stream.device))
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
-use pinlane_emulator::{Face, Plane};
+use pinlane_emulator::{Emulator, Plane};
 
 use super::contexts;
 use crate::abi::{Handle, stream};
@@ -18,14 +18,14 @@ const AS_POINTERS_SAY: u32 = 4;
 
 /// A copy that the host waits for, as far as CUDA says so.
 fn now(
-    face: &Face,
+    gpu: &Emulator,
     dst: *mut c_void,
     src: *const c_void,
     bytes: usize,
     kind: u32,
     per_thread: bool,
 ) -> DriverResult<()> {
-    copy(face, face.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
+    copy(gpu, gpu.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
 }
 
 /// Lines of values, each a pitch behind the one before it, which is in bytes.
@@ -44,7 +44,7 @@ impl Fill {
 
 /// Writes a value over and over, at multiples of its size.
 pub fn fill(
-    face: &Face,
+    gpu: &Emulator,
     stream: RawStream,
     Fill { dst, pitch, width, height }: Fill,
     value: &[u8],
@@ -58,120 +58,120 @@ pub fn fill(
         return Err(CudaCode::INVALID_VALUE);
     }
     // SAFETY: the program asks for the memory to be overwritten.
-    unsafe { face.fill(stream, dst, pitch, value, (bytes, height), synchronous) }
+    unsafe { gpu.fill(stream, dst, pitch, value, (bytes, height), synchronous) }
 }
 
 cuda! {
     fn cuMemcpy / cuMemcpy_ptds(
         dst: *mut c_void, src: *const c_void, bytes: usize,
-    ) |face, per_thread| {
-        now(face, dst, src, bytes, AS_POINTERS_SAY, per_thread)
+    ) |gpu, per_thread| {
+        now(gpu, dst, src, bytes, AS_POINTERS_SAY, per_thread)
     }
 
     fn cuMemcpyAsync / cuMemcpyAsync_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
     }
 
     fn cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds(
         dst: *mut c_void, src: *const c_void, bytes: usize,
-    ) |face, per_thread| {
-        now(face, dst, src, bytes, TO_DEVICE, per_thread)
+    ) |gpu, per_thread| {
+        now(gpu, dst, src, bytes, TO_DEVICE, per_thread)
     }
 
     fn cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, Plane::line(dst, src, bytes), TO_DEVICE, false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, Plane::line(dst, src, bytes), TO_DEVICE, false)
     }
 
     fn cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds(
         dst: *mut c_void, src: *const c_void, bytes: usize,
-    ) |face, per_thread| {
-        now(face, dst, src, bytes, TO_HOST, per_thread)
+    ) |gpu, per_thread| {
+        now(gpu, dst, src, bytes, TO_HOST, per_thread)
     }
 
     fn cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, Plane::line(dst, src, bytes), TO_HOST, false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, Plane::line(dst, src, bytes), TO_HOST, false)
     }
 
     fn cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds(
         dst: *mut c_void, src: *const c_void, bytes: usize,
-    ) |face, per_thread| {
-        now(face, dst, src, bytes, WITHIN, per_thread)
+    ) |gpu, per_thread| {
+        now(gpu, dst, src, bytes, WITHIN, per_thread)
     }
 
     fn cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, Plane::line(dst, src, bytes), WITHIN, false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, Plane::line(dst, src, bytes), WITHIN, false)
     }
 
     fn cuMemcpyPeer / cuMemcpyPeer_ptds(
         dst: *mut c_void, dst_context: Handle, src: *const c_void, src_context: Handle,
         bytes: usize,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         contexts::device_of(dst_context)?;
         contexts::device_of(src_context)?;
-        now(face, dst, src, bytes, AS_POINTERS_SAY, per_thread)
+        now(gpu, dst, src, bytes, AS_POINTERS_SAY, per_thread)
     }
 
     fn cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz(
         dst: *mut c_void, dst_context: Handle, src: *const c_void, src_context: Handle,
         bytes: usize, handle: Handle,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         contexts::device_of(dst_context)?;
         contexts::device_of(src_context)?;
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
     }
 
     fn cuMemsetD8_v2 / cuMemsetD8_v2_ptds(
         dst: *mut c_void, value: c_uchar, count: usize,
-    ) |face, per_thread| {
-        let stream = face.default_stream(per_thread);
-        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
+    ) |gpu, per_thread| {
+        let stream = gpu.default_stream(per_thread);
+        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
     }
 
     fn cuMemsetD8Async / cuMemsetD8Async_ptsz(
         dst: *mut c_void, value: c_uchar, count: usize, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
     }
 
     fn cuMemsetD16_v2 / cuMemsetD16_v2_ptds(
         dst: *mut c_void, value: c_ushort, count: usize,
-    ) |face, per_thread| {
-        let stream = face.default_stream(per_thread);
-        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
+    ) |gpu, per_thread| {
+        let stream = gpu.default_stream(per_thread);
+        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
     }
 
     fn cuMemsetD16Async / cuMemsetD16Async_ptsz(
         dst: *mut c_void, value: c_ushort, count: usize, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
     }
 
     fn cuMemsetD32_v2 / cuMemsetD32_v2_ptds(
         dst: *mut c_void, value: c_uint, count: usize,
-    ) |face, per_thread| {
-        let stream = face.default_stream(per_thread);
-        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
+    ) |gpu, per_thread| {
+        let stream = gpu.default_stream(per_thread);
+        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
     }
 
     fn cuMemsetD32Async / cuMemsetD32Async_ptsz(
         dst: *mut c_void, value: c_uint, count: usize, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
     }
 }

@@ -24,36 +24,36 @@ cuda! {
         Ok(())
     }
 
-    fn cuDeviceGet(out: Out<c_int>, ordinal: c_int) |face| {
+    fn cuDeviceGet(out: Out<c_int>, ordinal: c_int) |gpu| {
         out.check()?;
-        device::check(face, ordinal)?;
+        device::check(gpu, ordinal)?;
         out.put(ordinal)
     }
 
-    fn cuDeviceGetName(out: Out<c_char>, length: c_int, device: c_int) |face| {
+    fn cuDeviceGetName(out: Out<c_char>, length: c_int, device: c_int) |gpu| {
         out.check()?;
-        device::check(face, device)?;
-        let name = face.device_name(device)?;
+        device::check(gpu, device)?;
+        let name = gpu.device_name(device)?;
         let room = length.checked_sub(1).and_then(|room| usize::try_from(room).ok());
         let room = room.ok_or(CudaCode::INVALID_VALUE)?;
         let bytes = name.bytes().take(room).chain([0]);
         bytes.enumerate().try_for_each(|(at, byte)| out.at(at).put(byte))
     }
 
-    fn [cuDeviceGetUuid, cuDeviceGetUuid_v2](out: Out<[u8; 16]>, device: c_int) |face| {
+    fn [cuDeviceGetUuid, cuDeviceGetUuid_v2](out: Out<[u8; 16]>, device: c_int) |gpu| {
         out.check()?;
-        device::check(face, device)?;
+        device::check(gpu, device)?;
         out.put(properties::uuid(device))
     }
 
-    fn cuDeviceTotalMem_v2(out: Out<usize>, device: c_int) |face| {
+    fn cuDeviceTotalMem_v2(out: Out<usize>, device: c_int) |gpu| {
         out.check()?;
-        device::check(face, device)?;
-        out.put(face.memory_info(device)?.1)
+        device::check(gpu, device)?;
+        out.put(gpu.memory_info(device)?.1)
     }
 
-    fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, device: c_int) |face| {
-        device::check(face, device)?;
+    fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, device: c_int) |gpu| {
+        device::check(gpu, device)?;
         major.put(properties::attribute(75, device).unwrap_or(0))?;
         minor.put(properties::attribute(76, device).unwrap_or(0))
     }

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use super::modules::function;
 use crate::abi::{Dim3, Handle, In, Out, stream};
@@ -28,7 +28,7 @@ struct Launch {
 }
 
 fn launch(
-    face: &Face,
+    gpu: &Emulator,
     named: Handle,
     how: Launch,
     args: *mut *mut c_void,
@@ -40,9 +40,9 @@ fn launch(
         // All arguments in one buffer.
         return Err(CudaCode::NOT_SUPPORTED);
     }
-    let stream = stream(face, how.stream, per_thread)?;
+    let stream = stream(gpu, how.stream, per_thread)?;
     let shape = Shape { grid: how.grid, block: how.block, shared: how.shared as usize };
-    stand_ins::launch(face, &kernel, shape, args, stream)
+    stand_ins::launch(gpu, &kernel, shape, args, stream)
 }
 
 /// The largest block, and how many of them fill the device.
@@ -74,27 +74,27 @@ cuda! {
         named: Handle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Handle,
         args: *mut *mut c_void, extra: *mut *mut c_void,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let grid = Dim3 { x: grid_x, y: grid_y, z: grid_z };
         let block = Dim3 { x: block_x, y: block_y, z: block_z };
-        launch(face, named, Launch { grid, block, shared, stream }, args, extra, per_thread)
+        launch(gpu, named, Launch { grid, block, shared, stream }, args, extra, per_thread)
     }
 
     fn cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz(
         named: Handle, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
         block_y: c_uint, block_z: c_uint, shared: c_uint, stream: Handle,
         args: *mut *mut c_void,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let grid = Dim3 { x: grid_x, y: grid_y, z: grid_z };
         let block = Dim3 { x: block_x, y: block_y, z: block_z };
         let none = std::ptr::null_mut();
-        launch(face, named, Launch { grid, block, shared, stream }, args, none, per_thread)
+        launch(gpu, named, Launch { grid, block, shared, stream }, args, none, per_thread)
     }
 
     fn cuLaunchKernelEx / cuLaunchKernelEx_ptsz(
         config: In<Launch>, named: Handle, args: *mut *mut c_void, extra: *mut *mut c_void,
-    ) |face, per_thread| {
-        launch(face, named, config.get()?, args, extra, per_thread)
+    ) |gpu, per_thread| {
+        launch(gpu, named, config.get()?, args, extra, per_thread)
     }
 
     fn cuFuncGetAttribute(out: Out<c_int>, number: c_int, named: Handle) |_face| {

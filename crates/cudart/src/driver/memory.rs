@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::{Face, Held, Side};
+use pinlane_emulator::{Emulator, Held, Side};
 
 use super::contexts;
 use crate::abi::{In, Out};
@@ -20,8 +20,8 @@ fn some(bytes: usize) -> DriverResult<usize> {
 const ELEMENTS: [c_uint; 3] = [4, 8, 16];
 
 /// The memory that an address of a device or of page-locked memory names.
-fn known(face: &Face, ptr: *const c_void) -> DriverResult<Held> {
-    let held = face.held(ptr);
+fn known(gpu: &Emulator, ptr: *const c_void) -> DriverResult<Held> {
+    let held = gpu.held(ptr);
     if held.bytes == 0 { Err(CudaCode::INVALID_VALUE) } else { Ok(held) }
 }
 
@@ -56,52 +56,52 @@ fn tell(held: &Held, ptr: *const c_void, attribute: c_int, out: Out<u8>) -> Driv
 }
 
 cuda! {
-    fn cuMemAlloc_v2(out: Out<*mut c_void>, bytes: usize) |face| {
+    fn cuMemAlloc_v2(out: Out<*mut c_void>, bytes: usize) |gpu| {
         out.put(std::ptr::null_mut())?;
-        out.put(face.malloc(some(bytes)?)?)
+        out.put(gpu.malloc(some(bytes)?)?)
     }
 
-    fn cuMemAllocHost_v2(out: Out<*mut c_void>, bytes: usize) |face| {
-        host::alloc(face, out, bytes, 0)
+    fn cuMemAllocHost_v2(out: Out<*mut c_void>, bytes: usize) |gpu| {
+        host::alloc(gpu, out, bytes, 0)
     }
 
-    fn cuMemHostAlloc(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
-        host::alloc(face, out, bytes, flags)
+    fn cuMemHostAlloc(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |gpu| {
+        host::alloc(gpu, out, bytes, flags)
     }
 
-    fn cuMemAllocManaged(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
+    fn cuMemAllocManaged(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |gpu| {
         out.check()?;
-        memory::alloc_managed(face, out, some(bytes)?, flags)
+        memory::alloc_managed(gpu, out, some(bytes)?, flags)
     }
 
     fn cuMemAllocPitch_v2(
         out: Out<*mut c_void>, pitch: Out<usize>, width: usize, height: usize, element: c_uint,
-    ) |face| {
+    ) |gpu| {
         if width == 0 || height == 0 || !ELEMENTS.contains(&element) {
             return Err(CudaCode::INVALID_VALUE);
         }
-        memory::alloc_lines(face, out, pitch, (width, height))
+        memory::alloc_lines(gpu, out, pitch, (width, height))
     }
 
     fn cuMemGetAddressRange_v2(
         base: Out<*mut c_void>, bytes: Out<usize>, ptr: *const c_void,
-    ) |face| {
-        let held = known(face, ptr).map_err(|_| CudaCode(500))?;
+    ) |gpu| {
+        let held = known(gpu, ptr).map_err(|_| CudaCode(500))?;
         base.put_if_any(held.base);
         bytes.put_if_any(held.bytes);
         Ok(())
     }
 
-    fn cuPointerGetAttribute(out: Out<u8>, attribute: c_int, ptr: *const c_void) |face| {
+    fn cuPointerGetAttribute(out: Out<u8>, attribute: c_int, ptr: *const c_void) |gpu| {
         out.check()?;
-        tell(&known(face, ptr)?, ptr, attribute, out)
+        tell(&known(gpu, ptr)?, ptr, attribute, out)
     }
 
     /// What is not known of the pointer becomes 0.
     fn cuPointerGetAttributes(
         count: c_uint, attributes: In<c_int>, outs: In<usize>, ptr: *const c_void,
-    ) |face| {
-        let held = known(face, ptr);
+    ) |gpu| {
+        let held = known(gpu, ptr);
         for index in 0..count as usize {
             let attribute = attributes.nth(index).get()?;
             let out: Out<u8> = Out::of(outs.nth(index).get()?);

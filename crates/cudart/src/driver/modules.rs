@@ -11,7 +11,7 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::abi::{Handle, Out};
 use crate::ptx;
@@ -125,7 +125,7 @@ fn load_from(out: Out<Handle>, image: *const c_char) -> DriverResult<()> {
 }
 
 /// The place of a variable, and its size.
-fn variable(face: &Face, module: Handle, name: &str) -> DriverResult<(Handle, usize)> {
+fn variable(gpu: &Emulator, module: Handle, name: &str) -> DriverResult<(Handle, usize)> {
     let bytes = {
         let mut modules = modules();
         let module = modules.find(module)?;
@@ -137,13 +137,13 @@ fn variable(face: &Face, module: Handle, name: &str) -> DriverResult<(Handle, us
         bytes
     };
     // Not under the lock: this waits for the device.
-    let new = crate::symbols::zeroed(face, bytes)?;
+    let new = crate::symbols::zeroed(gpu, bytes)?;
     let place = modules()
         .find(module)
         .map(|module| *module.variables.entry(name.to_owned()).or_insert(new.addr()));
     if place != Ok(new.addr()) {
         // Another thread was first, or the module is gone.
-        face.free(new)?;
+        gpu.free(new)?;
     }
     Ok((place?, bytes))
 }
@@ -168,14 +168,14 @@ cuda! {
         load_from(out, image)
     }
 
-    fn cuModuleUnload(module: Handle) |face| {
+    fn cuModuleUnload(module: Handle) |gpu| {
         let gone = {
             let mut modules = modules();
             modules.functions.retain(|_, function| function.module != module);
             modules.all.remove(&module).ok_or(INVALID_HANDLE)?
         };
         let mut places = gone.variables.into_values();
-        places.try_for_each(|place| face.free(std::ptr::without_provenance_mut(place)))
+        places.try_for_each(|place| gpu.free(std::ptr::without_provenance_mut(place)))
     }
 
     fn cuModuleGetFunction(out: Out<Handle>, module: Handle, name: *const c_char) |_face| {
@@ -186,8 +186,8 @@ cuda! {
 
     fn cuModuleGetGlobal_v2(
         out: Out<Handle>, bytes: Out<usize>, module: Handle, name: *const c_char,
-    ) |face| {
-        let (place, size) = variable(face, module, &text(name)?.to_string_lossy())?;
+    ) |gpu| {
+        let (place, size) = variable(gpu, module, &text(name)?.to_string_lossy())?;
         out.put_if_any(place);
         bytes.put_if_any(size);
         Ok(())

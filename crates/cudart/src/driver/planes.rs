@@ -4,7 +4,7 @@ use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
-use pinlane_emulator::{Face, Side};
+use pinlane_emulator::{Emulator, Side};
 
 use super::contexts;
 use super::copies::{Fill, fill};
@@ -72,10 +72,10 @@ impl Memory {
     /// # Errors
     ///
     /// `INVALID_VALUE` for types that there are not, NULL, and what is no memory for a device.
-    fn start(&self, face: &Face) -> DriverResult<*mut c_void> {
+    fn start(&self, gpu: &Emulator) -> DriverResult<*mut c_void> {
         let start = match self.kind {
             ON_HOST => self.host,
-            ON_DEVICE if face.held(self.device).side == Side::Pageable => {
+            ON_DEVICE if gpu.held(self.device).side == Side::Pageable => {
                 return Err(CudaCode::INVALID_VALUE);
             }
             ON_DEVICE | AS_THE_ADDRESS_SAYS => self.device,
@@ -107,7 +107,7 @@ impl VolumeSide {
     /// # Errors
     ///
     /// `INVALID_VALUE` if what is copied is longer than a line or higher than a plane.
-    fn place(&self, face: &Face, extent: Extent) -> DriverResult<Place> {
+    fn place(&self, gpu: &Emulator, extent: Extent) -> DriverResult<Place> {
         let end = |at: usize, length| at.checked_add(length).ok_or(CudaCode::INVALID_VALUE);
         let (line, lines) = (end(self.at.x, extent.x)?, end(self.at.y, extent.y)?);
         let or = |given, least| if given == 0 { least } else { given };
@@ -115,18 +115,18 @@ impl VolumeSide {
         if line > pitch || lines > height {
             return Err(CudaCode::INVALID_VALUE);
         }
-        let ptr = self.of.start(face)?;
+        let ptr = self.of.start(gpu)?;
         Ok(Place { array: 0, at: self.at, memory: Pitched { ptr, pitch, width: line, height } })
     }
 }
 
-fn copy(face: &Face, stream: RawStream, copy: VolumeCopy, wait: bool) -> DriverResult<()> {
+fn copy(gpu: &Emulator, stream: RawStream, copy: VolumeCopy, wait: bool) -> DriverResult<()> {
     let extent = copy.extent;
     if extent.x == 0 || extent.y == 0 || extent.z == 0 {
         return Ok(());
     }
-    let (src, dst) = (copy.src.place(face, extent)?, copy.dst.place(face, extent)?);
-    volumes::copy(face, stream, Volume { src, dst, extent, kind: volumes::AS_POINTERS_SAY }, wait)
+    let (src, dst) = (copy.src.place(gpu, extent)?, copy.dst.place(gpu, extent)?);
+    volumes::copy(gpu, stream, Volume { src, dst, extent, kind: volumes::AS_POINTERS_SAY }, wait)
 }
 
 /// The contexts must live, where they are named.
@@ -141,85 +141,85 @@ cuda! {
         cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds
     ](
         plane: In<PlaneCopy>,
-    ) |face, per_thread| {
-        copy(face, face.default_stream(per_thread), plane.get()?.into(), true)
+    ) |gpu, per_thread| {
+        copy(gpu, gpu.default_stream(per_thread), plane.get()?.into(), true)
     }
 
     fn cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz(
         plane: In<PlaneCopy>, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, plane.get()?.into(), false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, plane.get()?.into(), false)
     }
 
-    fn cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(volume: In<VolumeCopy>) |face, per_thread| {
-        copy(face, face.default_stream(per_thread), volume.get()?, true)
+    fn cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds(volume: In<VolumeCopy>) |gpu, per_thread| {
+        copy(gpu, gpu.default_stream(per_thread), volume.get()?, true)
     }
 
     fn cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz(
         volume: In<VolumeCopy>, handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, volume.get()?, false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, volume.get()?, false)
     }
 
-    fn cuMemcpy3DPeer / cuMemcpy3DPeer_ptds(volume: In<VolumeCopy>) |face, per_thread| {
+    fn cuMemcpy3DPeer / cuMemcpy3DPeer_ptds(volume: In<VolumeCopy>) |gpu, per_thread| {
         let volume = volume.get()?;
         between_contexts(&volume)?;
-        copy(face, face.default_stream(per_thread), volume, true)
+        copy(gpu, gpu.default_stream(per_thread), volume, true)
     }
 
     fn cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz(
         volume: In<VolumeCopy>, handle: Handle,
-    ) |face, per_thread| {
+    ) |gpu, per_thread| {
         let volume = volume.get()?;
         between_contexts(&volume)?;
-        let stream = stream(face, handle, per_thread)?;
-        copy(face, stream, volume, false)
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, volume, false)
     }
 
     fn cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds(
         dst: *mut c_void, pitch: usize, value: c_uchar, width: usize, height: usize,
-    ) |face, per_thread| {
-        let stream = face.default_stream(per_thread);
-        fill(face, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), true)
+    ) |gpu, per_thread| {
+        let stream = gpu.default_stream(per_thread);
+        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), true)
     }
 
     fn cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz(
         dst: *mut c_void, pitch: usize, value: c_uchar, width: usize, height: usize,
         handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), false)
     }
 
     fn cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds(
         dst: *mut c_void, pitch: usize, value: c_ushort, width: usize, height: usize,
-    ) |face, per_thread| {
-        let stream = face.default_stream(per_thread);
-        fill(face, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), true)
+    ) |gpu, per_thread| {
+        let stream = gpu.default_stream(per_thread);
+        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), true)
     }
 
     fn cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz(
         dst: *mut c_void, pitch: usize, value: c_ushort, width: usize, height: usize,
         handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), false)
     }
 
     fn cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds(
         dst: *mut c_void, pitch: usize, value: c_uint, width: usize, height: usize,
-    ) |face, per_thread| {
-        let stream = face.default_stream(per_thread);
-        fill(face, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), true)
+    ) |gpu, per_thread| {
+        let stream = gpu.default_stream(per_thread);
+        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), true)
     }
 
     fn cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz(
         dst: *mut c_void, pitch: usize, value: c_uint, width: usize, height: usize,
         handle: Handle,
-    ) |face, per_thread| {
-        let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), false)
+    ) |gpu, per_thread| {
+        let stream = stream(gpu, handle, per_thread)?;
+        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), false)
     }
 }

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::{transmute, zeroed};
 
 use libc::{sigaction as Action, sighandler_t};
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use super::real::Real;
 
@@ -24,7 +24,7 @@ pub static ALL: &[&Real] = &[&SIGACTION, &SIGNAL, &SYSV_SIGNAL];
 unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
     if [libc::SIGSEGV, libc::SIGTRAP].contains(&signal) {
         // SAFETY: NULL or an action, as the program promises to the call.
-        let former = unsafe { Face::exchange_action(signal, new.as_ref()) };
+        let former = unsafe { Emulator::exchange_action(signal, new.as_ref()) };
         if let Some(former) = former {
             // SAFETY: NULL or room for an action, as above.
             if let Some(old) = unsafe { old.as_mut() } {
@@ -50,7 +50,7 @@ fn handle(real: &Real, signal: c_int, handler: sighandler_t, flags: c_int) -> si
         action.sa_sigaction = handler;
         action.sa_flags = flags;
         // SAFETY: what the program gives is a handler.
-        let former = unsafe { Face::exchange_action(signal, Some(&action)) };
+        let former = unsafe { Emulator::exchange_action(signal, Some(&action)) };
         if let Some(former) = former {
             return former.sa_sigaction;
         }

@@ -41,7 +41,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::{c_int, c_void, iovec, msghdr};
-use pinlane_emulator::Face;
+use pinlane_emulator::Emulator;
 
 use crate::{boundary, machine};
 
@@ -121,18 +121,18 @@ unsafe fn around<R: Copy>(
     used: impl FnOnce(R) -> usize,
     call: impl FnOnce() -> R,
 ) -> R {
-    let Some(face) = machine::built() else { return call() };
+    let Some(gpu) = machine::built() else { return call() };
     if boundary::is_in_kernel() {
         // SAFETY: promised by the caller.
         let ranges = unsafe { buffers.ranges() };
         let writes = matches!(way, Way::Writes);
-        ranges.for_each(|range| Face::stand_in_calls(&range, writes));
+        ranges.for_each(|range| Emulator::stand_in_calls(&range, writes));
         return call();
     }
     // SAFETY: promised by the caller.
     if unsafe { must_be_said(buffers) } {
         // SAFETY: as above.
-        return unsafe { said(face, way, buffers, used, call) };
+        return unsafe { said(gpu, way, buffers, used, call) };
     }
     call()
 }
@@ -145,20 +145,20 @@ unsafe fn around<R: Copy>(
 unsafe fn must_be_said(buffers: Buffers) -> bool {
     // SAFETY: promised by the caller.
     let mut ranges = unsafe { buffers.ranges() };
-    ranges.any(|range| Face::must_be_said(&range))
+    ranges.any(|range| Emulator::must_be_said(&range))
 }
 
 #[cold]
 unsafe fn said<R: Copy>(
-    face: &Face,
+    gpu: &Emulator,
     way: Way,
     buffers: Buffers,
     used: impl FnOnce(R) -> usize,
     call: impl FnOnce() -> R,
 ) -> R {
     // SAFETY: promised by the caller of `around`.
-    let watched = || unsafe { buffers.ranges() }.filter(Face::must_be_said);
-    with_error_kept(|| watched().for_each(|range| face.call_begins(range)));
+    let watched = || unsafe { buffers.ranges() }.filter(Emulator::must_be_said);
+    with_error_kept(|| watched().for_each(|range| gpu.call_begins(range)));
     let result = call();
     let mut left = used(result);
     // SAFETY: as above.
@@ -167,8 +167,8 @@ unsafe fn said<R: Copy>(
         for range in all {
             let used = left.min(range.len());
             left -= used;
-            if Face::must_be_said(&range) {
-                face.call_ends(range, used, way == Way::Writes);
+            if Emulator::must_be_said(&range) {
+                gpu.call_ends(range, used, way == Way::Writes);
             }
         }
     });
@@ -181,7 +181,7 @@ fn with_error_kept(work: impl FnOnce()) {
     let place = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let error = unsafe { *place };
-    let _ = catch_unwind(AssertUnwindSafe(|| Face::unseen(work)));
+    let _ = catch_unwind(AssertUnwindSafe(|| Emulator::unseen(work)));
     // SAFETY: as above.
     unsafe { *place = error };
 }

@@ -4,14 +4,29 @@
 //! the machine's. What ends an object that an address or a handle names is `unsafe`, or honours
 //! only what the machine has written down of a program.
 
+mod batches;
+mod copies;
 mod devices;
 mod events;
+mod fills;
 mod graphs;
+mod ipc;
+mod kernels;
+mod memory;
+mod pools;
+mod registration;
+mod reset;
 mod streams;
+mod system_calls;
 mod threads;
 
 use std::fmt;
 
+pub use batches::{BatchEntry, SourceOrder};
+pub use copies::{Kind, Plane};
+pub use ipc::SharedMemory;
+pub use memory::{Held, Side};
+pub use pools::PoolFigure;
 pub use threads::Target;
 
 use super::emulator::Emulator;

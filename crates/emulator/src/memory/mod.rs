@@ -4,10 +4,12 @@
 //!   device    allocations, by addresses     host       page-locked blocks, and who uses them
 //!   storage   where they have their bytes   pageable   what copies do with all other memory
 //!   arena     at addresses of the process   area       what a stand-in for a kernel runs on
+//!   books     what a program has allocated
 //! ```
 
 pub(crate) mod area;
 pub(crate) mod arena;
+pub(crate) mod books;
 pub(crate) mod device;
 pub(crate) mod host;
 pub(crate) mod pageable;

@@ -5,37 +5,37 @@ use std::ffi::c_void;
 use std::ops::Range;
 
 use super::*;
-use crate::{Builder, Face, Kind, Plane};
+use crate::{Builder, Emulator, Kind, Plane};
 
 const BYTES: usize = 4096;
 
 struct Machine {
-    face: Face,
+    gpu: Emulator,
     stream: RawStream,
     device: *mut c_void,
 }
 
 fn machine(builder: Builder) -> Machine {
     let builder = builder.watch_host(true).devices(1).memory_bytes(1 << 24);
-    let face = Face::new(builder.build()).expect("room for addresses");
+    let gpu = builder.build_for_program().expect("room for addresses");
     let (stream, device) =
-        (face.stream_create(0, StreamFlags::default()).unwrap(), face.malloc(BYTES).unwrap());
-    Machine { face, stream, device }
+        (gpu.stream_create(0, StreamFlags::default()).unwrap(), gpu.malloc(BYTES).unwrap());
+    Machine { gpu, stream, device }
 }
 
 impl Machine {
     fn download(&self, to: &mut [u8]) -> Range<usize> {
         let plane = Plane::line(to.as_mut_ptr().cast(), self.device, to.len());
         // SAFETY: the memory outlives the copy: each test waits, or ends on an eager machine.
-        unsafe { self.face.copy(self.stream, plane, Kind::D2H, false) }.unwrap();
+        unsafe { self.gpu.copy(self.stream, plane, Kind::D2H, false) }.unwrap();
         to.as_ptr_range().start.addr()..to.as_ptr_range().end.addr()
     }
 
     fn uses(&self, buffer: &Range<usize>, used: usize, writes: bool) -> Vec<FindingKind> {
-        let before = self.face.emulator().findings().len();
-        self.face.call_begins(buffer.clone());
-        self.face.call_ends(buffer.clone(), used, writes);
-        let found = self.face.emulator().findings();
+        let before = self.gpu.findings().len();
+        self.gpu.call_begins(buffer.clone());
+        self.gpu.call_ends(buffer.clone(), used, writes);
+        let found = self.gpu.findings();
         found[before..].iter().map(|finding| finding.kind).collect()
     }
 }
@@ -49,14 +49,17 @@ fn a_destination_is_asked_for_until_the_host_knows_of_its_copy() {
             let (before, rest) = memory.split_at_mut(100);
             let target = machine.download(rest);
             let before = before.as_ptr().addr()..target.start;
-            assert!(!Face::must_be_said(&before) && Face::must_be_said(&target), "{mode:?}");
+            assert!(
+                !Emulator::must_be_said(&before) && Emulator::must_be_said(&target),
+                "{mode:?}"
+            );
             let across = before.start..target.end;
-            assert!(Face::must_be_said(&across));
+            assert!(Emulator::must_be_said(&across));
             assert_eq!(machine.uses(&across, 100, false), [], "only what is in front of it");
             assert_eq!(machine.uses(&across, 101, false), [FindingKind::Race]);
             assert_eq!(machine.uses(&across, 101, false), [], "once");
-            machine.face.device_synchronize(0).unwrap();
-            assert!(!Face::must_be_said(&target));
+            machine.gpu.device_synchronize(0).unwrap();
+            assert!(!Emulator::must_be_said(&target));
             assert_eq!(machine.uses(&target, BYTES, true), []);
         }
     }
@@ -68,7 +71,7 @@ fn the_race_names_the_call_and_the_copy() {
     let mut memory = vec![1_u8; BYTES];
     let target = machine.download(&mut memory);
     assert_eq!(machine.uses(&target, 10, true), [FindingKind::Race]);
-    let findings = machine.face.emulator().findings();
+    let findings = machine.gpu.findings();
     let race = findings[0].race().unwrap();
     assert_eq!((race.first.call, &*race.first.agent), (Some(Call::CopyD2H), "stream A"));
     assert_eq!((&*race.second.operation, race.bytes), ("host write", 10));
@@ -80,20 +83,20 @@ fn what_is_unregistered_reset_or_lost_is_not_asked_for() {
     let machine = machine(Emulator::builder());
     let mut memory = vec![1_u8; BYTES];
     // SAFETY: the memory lives until it is unregistered.
-    unsafe { machine.face.register(memory.as_mut_ptr().cast(), BYTES, 0) }.unwrap();
+    unsafe { machine.gpu.register(memory.as_mut_ptr().cast(), BYTES, 0) }.unwrap();
     let target = machine.download(&mut memory);
-    assert!(Face::must_be_said(&target), "registered memory has no closed pages either");
-    machine.face.unregister(memory.as_mut_ptr().cast()).unwrap();
-    assert!(!Face::must_be_said(&target));
+    assert!(Emulator::must_be_said(&target), "registered memory has no closed pages either");
+    machine.gpu.unregister(memory.as_mut_ptr().cast()).unwrap();
+    assert!(!Emulator::must_be_said(&target));
     machine.download(&mut memory);
-    machine.face.emulator().lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
+    machine.gpu.lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
     assert_eq!(machine.uses(&target, BYTES, false), []);
     drop(machine);
     let machine = self::machine(Emulator::builder());
     machine.download(&mut memory);
     // SAFETY: nothing of it is used any more.
-    unsafe { machine.face.reset(0) }.unwrap();
-    assert!(!Face::must_be_said(&target));
+    unsafe { machine.gpu.reset(0) }.unwrap();
+    assert!(!Emulator::must_be_said(&target));
 }
 
 #[test]
@@ -101,9 +104,10 @@ fn many_destinations_are_bounded_and_a_machine_takes_its_own_along() {
     let machine = machine(Emulator::builder());
     let mut memory = vec![1_u8; 3 * 1024];
     let ranges: Vec<_> = memory.chunks_mut(2).map(|chunk| machine.download(chunk)).collect();
-    let listed = |ranges: &[Range<usize>]| ranges.iter().filter(|r| Face::must_be_said(r)).count();
+    let listed =
+        |ranges: &[Range<usize>]| ranges.iter().filter(|r| Emulator::must_be_said(r)).count();
     assert_eq!(listed(&ranges), 1024);
-    assert!(Face::must_be_said(ranges.last().unwrap()), "the oldest went first");
+    assert!(Emulator::must_be_said(ranges.last().unwrap()), "the oldest went first");
     drop(machine);
     assert_eq!(listed(&ranges), 0);
 }

@@ -4,30 +4,30 @@
 use std::ffi::c_void;
 
 use super::*;
-use crate::{Builder, Face, Kind, Plane};
+use crate::{Builder, Emulator, Kind, Plane};
 
 const LONG: usize = 3 << 18;
 
-fn watching(builder: Builder) -> Face {
+fn watching(builder: Builder) -> Emulator {
     let builder = builder.watch_host(true).devices(1).memory_bytes(1 << 24);
-    Face::new(builder.build()).expect("room for addresses")
+    builder.build_for_program().expect("room for addresses")
 }
 
-fn found(face: &Face) -> Vec<FindingKind> {
-    face.emulator().findings().iter().map(|finding| finding.kind).collect()
+fn found(gpu: &Emulator) -> Vec<FindingKind> {
+    gpu.findings().iter().map(|finding| finding.kind).collect()
 }
 
 /// Memory of the test's own that is registered, and a stream.
-fn registered(face: &Face) -> (Vec<u8>, RawStream) {
+fn registered(gpu: &Emulator) -> (Vec<u8>, RawStream) {
     let mut memory = vec![1_u8; LONG];
     // SAFETY: the memory lives until it is unregistered.
-    unsafe { face.register(memory.as_mut_ptr().cast(), LONG, 0) }.unwrap();
-    (memory, face.stream_create(0, StreamFlags::default()).unwrap())
+    unsafe { gpu.register(memory.as_mut_ptr().cast(), LONG, 0) }.unwrap();
+    (memory, gpu.stream_create(0, StreamFlags::default()).unwrap())
 }
 
-fn copy(face: &Face, stream: RawStream, plane: Plane, kind: Kind) {
+fn copy(gpu: &Emulator, stream: RawStream, plane: Plane, kind: Kind) {
     // SAFETY: memory of the tests. What is written too early is no memory that anybody else uses.
-    unsafe { face.copy(stream, plane, kind, false) }.unwrap();
+    unsafe { gpu.copy(stream, plane, kind, false) }.unwrap();
 }
 
 fn line(dst: *mut c_void, src: &[u8]) -> Plane {
@@ -44,10 +44,10 @@ fn modes() -> impl Iterator<Item = Builder> {
 fn a_stand_in_behind_the_copy_may_write_to_its_source_and_the_program_may_not() {
     for builder in modes() {
         for early in [false, true] {
-            let face = watching(builder.clone());
-            let (mut memory, stream) = registered(&face);
-            let a = face.malloc(LONG).unwrap();
-            copy(&face, stream, line(a, &memory), Kind::H2D);
+            let gpu = watching(builder.clone());
+            let (mut memory, stream) = registered(&gpu);
+            let a = gpu.malloc(LONG).unwrap();
+            copy(&gpu, stream, line(a, &memory), Kind::H2D);
             if early {
                 memory[LONG - 1] = 9;
             }
@@ -57,21 +57,21 @@ fn a_stand_in_behind_the_copy_may_write_to_its_source_and_the_program_may_not() 
                 std::ptr::with_exposed_provenance_mut::<u8>(address).write_bytes(7, LONG);
             };
             // SAFETY: it makes no call, and touches memory that its device may use.
-            unsafe { face.launch(stream, "write", &[], Some(Box::new(write))) }.unwrap();
-            face.device_synchronize(0).unwrap();
+            unsafe { gpu.launch(stream, "write", &[], Some(Box::new(write))) }.unwrap();
+            gpu.device_synchronize(0).unwrap();
             let expected = if early { vec![FindingKind::SourceChanged] } else { vec![] };
-            assert_eq!(found(&face), expected, "{builder:?}");
+            assert_eq!(found(&gpu), expected, "{builder:?}");
             assert_eq!(memory[0], 7);
-            face.unregister(memory.as_mut_ptr().cast()).unwrap();
+            gpu.unregister(memory.as_mut_ptr().cast()).unwrap();
         }
     }
 }
 
 #[test]
 fn a_copy_of_many_lines_is_one_finding_with_the_copy_and_what_is_missing() {
-    let face = watching(Emulator::builder());
-    let (mut memory, stream) = registered(&face);
-    let a = face.malloc(LONG).unwrap();
+    let gpu = watching(Emulator::builder());
+    let (mut memory, stream) = registered(&gpu);
+    let a = gpu.malloc(LONG).unwrap();
     let at = memory.as_mut_ptr();
     let plane = Plane {
         dst: a,
@@ -81,15 +81,15 @@ fn a_copy_of_many_lines_is_one_finding_with_the_copy_and_what_is_missing() {
         width: 60,
         height: 50,
     };
-    copy(&face, stream, plane, Kind::H2D);
+    copy(&gpu, stream, plane, Kind::H2D);
     memory[60..100].fill(5);
-    face.device_synchronize(0).unwrap();
-    assert_eq!(found(&face), [], "between the lines");
-    copy(&face, stream, plane, Kind::H2D);
+    gpu.device_synchronize(0).unwrap();
+    assert_eq!(found(&gpu), [], "between the lines");
+    copy(&gpu, stream, plane, Kind::H2D);
     memory.fill(6);
-    face.device_synchronize(0).unwrap();
-    let findings = face.emulator().findings();
-    assert_eq!(found(&face), [FindingKind::SourceChanged]);
+    gpu.device_synchronize(0).unwrap();
+    let findings = gpu.findings();
+    assert_eq!(found(&gpu), [FindingKind::SourceChanged]);
     let race = findings[0].race().unwrap();
     assert_eq!((race.first.call, race.first.position), (Some(Call::CopyBatch), 2));
     assert_eq!((&*race.first.agent, race.second.access), ("stream A", RacingAccess::Write));
@@ -97,39 +97,39 @@ fn a_copy_of_many_lines_is_one_finding_with_the_copy_and_what_is_missing() {
     assert_eq!(race.memory.kind, MemoryKind::HostRegistered);
     let missing = "A#2 -> host#2; a synchronize with stream A behind A#2 would add it";
     assert_eq!(race.missing, missing);
-    face.unregister(at.cast()).unwrap();
+    gpu.unregister(at.cast()).unwrap();
 }
 
 #[test]
 fn who_frees_too_early_is_told_of_that_only() {
-    let face = watching(Emulator::builder());
-    let (mut memory, stream) = registered(&face);
-    let a = face.malloc(LONG).unwrap();
-    copy(&face, stream, line(a, &memory), Kind::H2D);
+    let gpu = watching(Emulator::builder());
+    let (mut memory, stream) = registered(&gpu);
+    let a = gpu.malloc(LONG).unwrap();
+    copy(&gpu, stream, line(a, &memory), Kind::H2D);
     memory[0] = 9;
-    face.unregister(memory.as_mut_ptr().cast()).unwrap();
-    face.device_synchronize(0).unwrap();
-    assert_eq!(found(&face), [FindingKind::FreedInFlight]);
+    gpu.unregister(memory.as_mut_ptr().cast()).unwrap();
+    gpu.device_synchronize(0).unwrap();
+    assert_eq!(found(&gpu), [FindingKind::FreedInFlight]);
 }
 
 #[test]
 fn on_a_lost_device_nothing_is_said() {
-    let face = watching(Emulator::builder());
-    let (mut memory, stream) = registered(&face);
-    let a = face.malloc(LONG).unwrap();
-    copy(&face, stream, line(a, &memory), Kind::H2D);
+    let gpu = watching(Emulator::builder());
+    let (mut memory, stream) = registered(&gpu);
+    let a = gpu.malloc(LONG).unwrap();
+    copy(&gpu, stream, line(a, &memory), Kind::H2D);
     memory[0] = 9;
-    face.emulator().lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
-    face.device_synchronize(0).unwrap_err();
-    assert_eq!(found(&face), []);
+    gpu.lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
+    gpu.device_synchronize(0).unwrap_err();
+    assert_eq!(found(&gpu), []);
 }
 
 #[test]
 fn a_synchronous_copy_is_known_to_be_done() {
     for builder in modes() {
-        let face = watching(builder);
-        let (mut memory, stream) = registered(&face);
-        let a = face.malloc(LONG).unwrap();
+        let gpu = watching(builder);
+        let (mut memory, stream) = registered(&gpu);
+        let a = gpu.malloc(LONG).unwrap();
         for kind in [Kind::H2D, Kind::D2H] {
             let host: *mut c_void = memory.as_mut_ptr().cast();
             let plane = match kind {
@@ -137,25 +137,25 @@ fn a_synchronous_copy_is_known_to_be_done() {
                 _ => Plane::line(host, a, LONG),
             };
             // SAFETY: memory of the test's own.
-            unsafe { face.copy(stream, plane, kind, true) }.unwrap();
+            unsafe { gpu.copy(stream, plane, kind, true) }.unwrap();
             memory[0] += 1;
         }
-        face.device_synchronize(0).unwrap();
-        assert_eq!(found(&face), []);
-        face.unregister(memory.as_mut_ptr().cast()).unwrap();
+        gpu.device_synchronize(0).unwrap();
+        assert_eq!(found(&gpu), []);
+        gpu.unregister(memory.as_mut_ptr().cast()).unwrap();
     }
 }
 
 #[test]
 fn a_reset_has_waited() {
-    let face = watching(Emulator::builder());
+    let gpu = watching(Emulator::builder());
     let (mut memory, stream) =
-        (vec![1_u8; LONG], face.stream_create(0, StreamFlags::default()).unwrap());
-    let a = face.malloc(LONG).unwrap();
-    copy(&face, stream, line(a, &memory), Kind::H2D);
+        (vec![1_u8; LONG], gpu.stream_create(0, StreamFlags::default()).unwrap());
+    let a = gpu.malloc(LONG).unwrap();
+    copy(&gpu, stream, line(a, &memory), Kind::H2D);
     // SAFETY: nothing of it is used any more.
-    unsafe { face.reset(0) }.unwrap();
+    unsafe { gpu.reset(0) }.unwrap();
     memory.fill(2);
-    face.device_synchronize(0).unwrap();
-    assert_eq!(found(&face), []);
+    gpu.device_synchronize(0).unwrap();
+    assert_eq!(found(&gpu), []);
 }

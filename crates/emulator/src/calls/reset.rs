@@ -2,18 +2,18 @@
 
 use std::ffi::c_void;
 
-use super::Face;
-use super::books::HostKind;
+use crate::emulator::Emulator;
+use crate::memory::books::HostKind;
 use pinlane_driver::{DriverResult, Ordinal};
 
-impl Face {
+impl Emulator {
     /// Waits for the work of a device, without a promise of that, and destroys its memory, its
     /// streams and events, and the page-locked memory that was made while it was current.
     /// `cudaDeviceReset`
     ///
     /// # Errors
     ///
-    /// As for `cudaDeviceSynchronize`. A lost device stays lost.
+    /// As for [`device_synchronize`](Self::device_synchronize). A lost device stays lost.
     ///
     /// # Safety
     ///
@@ -23,7 +23,7 @@ impl Face {
     pub unsafe fn reset(&self, device: Ordinal) -> DriverResult<()> {
         self.refuse_in_host_function()?;
         self.drain_device(device, false)?;
-        self.emulator.with(|machine| {
+        self.with(|machine| {
             // It was waited for; that CUDA does not promise it is no reason to accuse anybody.
             machine.sides.forget_device(device);
             machine.destinations.forget_device(device);
@@ -38,12 +38,11 @@ impl Face {
                 machine.events.remove(key);
             }
         });
-        let (memory, blocks) = {
-            let books = self.books.lock();
-            let memory: Vec<u64> = books.device.keys().copied().collect();
-            let blocks = books.host.iter().filter(|(_, note)| note.device == device);
+        let (memory, blocks) = self.with(|machine| {
+            let memory: Vec<u64> = machine.books.device.keys().copied().collect();
+            let blocks = machine.books.host.iter().filter(|(_, note)| note.device == device);
             (memory, blocks.map(|(&start, note)| (start, note.kind)).collect::<Vec<_>>())
-        };
+        });
         let at = |address: usize| std::ptr::with_exposed_provenance_mut::<c_void>(address);
         // First what nobody has waited for: work that uses it is a finding.
         blocks.into_iter().try_for_each(|(start, kind)| match kind {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::Face;
+use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
 use crate::operation::{Action, Launch};
@@ -14,7 +14,7 @@ use pinlane_base::lock::Mutex;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, RawStream};
 
-impl Face {
+impl Emulator {
     /// Launches a kernel. `words` are its arguments: numbers among them that are addresses of
     /// page-locked memory may be used as such.
     ///
@@ -49,10 +49,10 @@ impl Face {
             let code = CudaCode::INVALID_RESOURCE_HANDLE;
             let report =
                 |machine: &mut Machine| machine.misuse(FindingKind::BadHandle, message, code);
-            return Err(self.emulator.with(report));
+            return Err(self.with(report));
         }
         let stand_in = stand_in.map(|stand_in| Arc::new(Mutex::new(stand_in)));
-        self.emulator.on_stream(Call::Busy, stream, |machine, key| {
+        self.on_stream(Call::Busy, stream, |machine, key| {
             let named = machine.host.named_by(words);
             let device = machine.device(stream.device)?;
             let peers = device.peers.iter().chain(&device.mapped_peers).copied().collect();

@@ -3,9 +3,9 @@
 
 use std::ffi::c_void;
 
-use super::Face;
-use super::books::{DeviceNote, HostKind, Place, PoolId, State};
 use super::memory::OF_POOL;
+use crate::emulator::Emulator;
+use crate::memory::books::{DeviceNote, HostKind, Place, PoolId, Pools, State};
 use crate::operation::Action;
 use crate::races::MemoryKind;
 use pinlane_driver::CudaCode;
@@ -26,32 +26,34 @@ pub enum PoolFigure {
     UsedHigh,
 }
 
-impl Face {
+impl Emulator {
+    fn pools<R>(&self, work: impl FnOnce(&mut Pools) -> R) -> R {
+        self.with(|machine| work(&mut machine.books.pools))
+    }
+
     /// Creates a pool on a device, of at most `limit` bytes; 0 is no limit. `cudaMemPoolCreate`
     ///
     /// # Errors
     ///
     /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
     pub fn pool_create(&self, device: Ordinal, limit: usize) -> DriverResult<PoolId> {
-        self.emulator.with(|machine| machine.device(device).map(drop))?;
-        let mut books = self.books.lock();
-        books.pools.all.push(State::new(device, limit));
-        Ok(PoolId(books.pools.all.len() - 1))
+        self.with(|machine| {
+            machine.device(device)?;
+            Ok(machine.books.pools.add(State::new(device, limit)))
+        })
     }
 
     /// Creates a pool of page-locked memory of the host, of at most `limit` bytes; 0 is no limit.
     /// `cudaMemPoolCreate`
     #[must_use]
     pub fn pool_create_on_host(&self, limit: usize) -> PoolId {
-        let pools = &mut self.books.lock().pools;
-        pools.all.push(State { place: Place::OnHost, ..State::new(0, limit) });
-        PoolId(pools.all.len() - 1)
+        self.pools(|pools| pools.add(State { place: Place::OnHost, ..State::new(0, limit) }))
     }
 
     /// The default pool of memory of the host. `cudaMemGetDefaultMemPool`
     #[must_use]
     pub fn host_pool(&self) -> PoolId {
-        self.books.lock().pools.default_on_host()
+        self.pools(|pools| pools.default_on_host())
     }
 
     /// Whether the pool is one of memory of the host.
@@ -60,7 +62,7 @@ impl Face {
     ///
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool.
     pub fn is_host_pool(&self, pool: PoolId) -> DriverResult<bool> {
-        self.books.lock().pools.find(pool).map(|state| state.place == Place::OnHost)
+        self.pools(|pools| pools.find(pool).map(|state| state.place == Place::OnHost))
     }
 
     /// Destroys a pool; what was taken from it stays. `cudaMemPoolDestroy`
@@ -69,17 +71,18 @@ impl Face {
     ///
     /// [`CudaCode::INVALID_VALUE`] for a default pool, and for none.
     pub fn pool_destroy(&self, pool: PoolId) -> DriverResult<()> {
-        let pools = &mut self.books.lock().pools;
-        if pool.0 <= pools.default_on_host().0 {
-            return Err(CudaCode::INVALID_VALUE);
-        }
-        pools.find(pool)?.gone = true;
-        for (device, current) in pools.current.iter_mut().enumerate() {
-            if *current == pool {
-                *current = PoolId(device);
+        self.pools(|pools| {
+            if pool.0 <= pools.default_on_host().0 {
+                return Err(CudaCode::INVALID_VALUE);
             }
-        }
-        Ok(())
+            pools.find(pool)?.gone = true;
+            for (device, current) in pools.current.iter_mut().enumerate() {
+                if *current == pool {
+                    *current = PoolId(device);
+                }
+            }
+            Ok(())
+        })
     }
 
     /// The pool that `cudaMallocAsync` uses on a device. `cudaDeviceGetMemPool`
@@ -88,9 +91,8 @@ impl Face {
     ///
     /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
     pub fn device_pool(&self, device: Ordinal) -> DriverResult<PoolId> {
-        let pool = usize::try_from(device).ok();
-        let books = self.books.lock();
-        let pool = pool.and_then(|device| books.pools.current.get(device).copied());
+        let device = usize::try_from(device).ok();
+        let pool = self.pools(|pools| pools.current.get(device?).copied());
         pool.ok_or(CudaCode::INVALID_DEVICE)
     }
 
@@ -101,7 +103,7 @@ impl Face {
     /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
     pub fn managed_pool(&self, device: Ordinal) -> DriverResult<PoolId> {
         self.device_pool(device)?;
-        Ok(PoolId(self.books.lock().pools.current.len() + device as usize))
+        Ok(PoolId(self.pools(|pools| pools.current.len()) + device as usize))
     }
 
     /// Makes `cudaMallocAsync` use a pool of that device. `cudaDeviceSetMemPool`
@@ -110,13 +112,14 @@ impl Face {
     ///
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool, or it is another device's.
     pub fn set_device_pool(&self, device: Ordinal, pool: PoolId) -> DriverResult<()> {
-        let pools = &mut self.books.lock().pools;
-        let state = pools.find(pool)?;
-        if state.device != device || state.place == Place::OnHost {
-            return Err(CudaCode::INVALID_VALUE);
-        }
-        pools.current[device as usize] = pool;
-        Ok(())
+        self.pools(|pools| {
+            let state = pools.find(pool)?;
+            if state.device != device || state.place == Place::OnHost {
+                return Err(CudaCode::INVALID_VALUE);
+            }
+            pools.current[device as usize] = pool;
+            Ok(())
+        })
     }
 
     /// The device of a pool.
@@ -125,7 +128,7 @@ impl Face {
     ///
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool.
     pub fn pool_device(&self, pool: PoolId) -> DriverResult<Ordinal> {
-        self.books.lock().pools.find(pool).map(|state| state.device)
+        self.pools(|pools| pools.find(pool).map(|state| state.device))
     }
 
     /// Gives back what the pool has and nobody uses, down to `keep` bytes. `cudaMemPoolTrimTo`
@@ -136,10 +139,11 @@ impl Face {
     /// `refuse_unsafe`.
     pub fn pool_trim(&self, pool: PoolId, keep: usize) -> DriverResult<()> {
         self.refuse_unsafe()?;
-        let pools = &mut self.books.lock().pools;
-        let state = pools.find(pool)?;
-        state.reserved = state.reserved.min(state.used.max(keep as u64));
-        Ok(())
+        self.pools(|pools| {
+            let state = pools.find(pool)?;
+            state.reserved = state.reserved.min(state.used.max(keep as u64));
+            Ok(())
+        })
     }
 
     /// A switch for the reuse of freed memory, 0 to 2; sets it if a value is given.
@@ -148,10 +152,11 @@ impl Face {
     ///
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool or switch.
     pub fn pool_switch(&self, pool: PoolId, switch: usize, set: Option<i32>) -> DriverResult<i32> {
-        let pools = &mut self.books.lock().pools;
-        let switch = pools.find(pool)?.reuse.get_mut(switch).ok_or(CudaCode::INVALID_VALUE)?;
-        *switch = set.unwrap_or(*switch);
-        Ok(*switch)
+        self.pools(|pools| {
+            let switch = pools.find(pool)?.reuse.get_mut(switch).ok_or(CudaCode::INVALID_VALUE)?;
+            *switch = set.unwrap_or(*switch);
+            Ok(*switch)
+        })
     }
 
     /// A figure of a pool; sets it if a value is given. High marks can only be set to 0.
@@ -165,21 +170,22 @@ impl Face {
         figure: PoolFigure,
         set: Option<u64>,
     ) -> DriverResult<u64> {
-        let pools = &mut self.books.lock().pools;
-        let state = pools.find(pool)?;
-        match (figure, set) {
-            (PoolFigure::ReleaseThreshold, Some(bytes)) => state.threshold = bytes,
-            (PoolFigure::ReservedHigh, Some(0)) => state.reserved_high = state.reserved,
-            (PoolFigure::UsedHigh, Some(0)) => state.used_high = state.used,
-            (_, None) => {}
-            _ => return Err(CudaCode::INVALID_VALUE),
-        }
-        Ok(match figure {
-            PoolFigure::ReleaseThreshold => state.threshold,
-            PoolFigure::Reserved => state.reserved,
-            PoolFigure::ReservedHigh => state.reserved_high,
-            PoolFigure::Used => state.used,
-            PoolFigure::UsedHigh => state.used_high,
+        self.pools(|pools| {
+            let state = pools.find(pool)?;
+            match (figure, set) {
+                (PoolFigure::ReleaseThreshold, Some(bytes)) => state.threshold = bytes,
+                (PoolFigure::ReservedHigh, Some(0)) => state.reserved_high = state.reserved,
+                (PoolFigure::UsedHigh, Some(0)) => state.used_high = state.used,
+                (_, None) => {}
+                _ => return Err(CudaCode::INVALID_VALUE),
+            }
+            Ok(match figure {
+                PoolFigure::ReleaseThreshold => state.threshold,
+                PoolFigure::Reserved => state.reserved,
+                PoolFigure::ReservedHigh => state.reserved_high,
+                PoolFigure::Used => state.used,
+                PoolFigure::UsedHigh => state.used_high,
+            })
         })
     }
 
@@ -194,7 +200,8 @@ impl Face {
         pool: PoolId,
         bytes: usize,
     ) -> DriverResult<*mut c_void> {
-        let State { device, limit, used, place, .. } = *self.books.lock().pools.find(pool)?;
+        let State { device, limit, used, place, .. } =
+            self.pools(|pools| pools.find(pool).copied())?;
         if limit != 0 && used + bytes as u64 > limit as u64 {
             return Err(CudaCode::MEMORY_ALLOCATION);
         }
@@ -202,7 +209,7 @@ impl Face {
             Place::Managed => return self.host_alloc(bytes, OF_POOL, true),
             Place::OnHost => {
                 let ptr = self.alloc_host(bytes, 0, HostKind::Pooled(pool))?;
-                self.books.lock().pools.take(pool, bytes);
+                self.pools(|pools| pools.take(pool, bytes));
                 return Ok(ptr);
             }
             Place::OnDevice => {}
@@ -210,8 +217,7 @@ impl Face {
         if !self.is_capturing(stream) {
             self.refuse_unsafe()?;
         }
-        let runtime = &self.emulator;
-        let address = runtime.on_stream(Call::DeviceAlloc, stream, |machine, key| {
+        let address = self.on_stream(Call::DeviceAlloc, stream, |machine, key| {
             machine.refuse_in_capture(Call::DeviceAlloc, key)?;
             if bytes == 0 {
                 return Ok(0);
@@ -219,13 +225,10 @@ impl Face {
             let ptr = machine.memory.reserve(device, bytes)?;
             machine.races.allocated(MemoryKind::OnDevice(device), ptr, bytes);
             machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
+            machine.books.device.insert(ptr, DeviceNote { bytes, pool: Some(pool) });
+            machine.books.pools.take(pool, bytes);
             Ok(ptr)
         })?;
-        if address != 0 {
-            let mut books = self.books.lock();
-            books.device.insert(address, DeviceNote { bytes, pool: Some(pool) });
-            books.pools.take(pool, bytes);
-        }
         Ok(std::ptr::without_provenance_mut(address as usize))
     }
 }

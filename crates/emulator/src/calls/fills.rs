@@ -2,13 +2,14 @@
 
 use std::ffi::c_void;
 
-use super::{Face, Side};
+use super::Side;
+use crate::emulator::Emulator;
 use crate::memory::host::{Access, HostPtr, HostUse};
 use crate::operation::{Action, Pattern};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, RawStream};
 
-impl Face {
+impl Emulator {
     /// Fills `height` lines of `width` bytes with a pattern over and over, each `pitch` behind the
     /// one before it, when their turn comes. For page-locked memory the synchronous call waits
     /// (rule 9).
@@ -49,7 +50,7 @@ impl Face {
                 if span > held.bytes - (dst.addr() - held.base.addr()) {
                     return Err(CudaCode::INVALID_VALUE);
                 }
-                self.emulator.on_stream(Call::Fill, stream, |machine, key| {
+                self.on_stream(Call::Fill, stream, |machine, key| {
                     for line in 0..height {
                         let at = HostPtr(dst.cast::<u8>().wrapping_add(line * pitch));
                         let dst = HostUse::new(at, width, Access::Write);
@@ -61,7 +62,7 @@ impl Face {
             }
         }
         let address = dst.addr() as u64;
-        self.emulator.on_stream(Call::Fill, stream, |machine, key| {
+        self.on_stream(Call::Fill, stream, |machine, key| {
             machine.check_allocated(Call::Fill, key, address, span)?;
             let dense = height == 1 || pitch == width;
             let (lines, bytes) = if dense { (1, span) } else { (height, width) };

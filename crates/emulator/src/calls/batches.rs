@@ -11,8 +11,8 @@
 
 use std::ffi::c_void;
 
-use super::Face;
 use crate::copies::{bad_copy, depend};
+use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
 use crate::memory::host::{Access, HostPtr, HostUse};
@@ -56,7 +56,7 @@ impl BatchEntry {
     }
 }
 
-impl Face {
+impl Emulator {
     /// Makes many copies, in any order among themselves. `cudaMemcpyBatchAsync`
     ///
     /// # Errors
@@ -73,13 +73,12 @@ impl Face {
             return Err(CudaCode::INVALID_VALUE);
         }
         entries.iter().try_for_each(|entry| self.held(entry.dst).check_writable())?;
-        let runtime = &self.emulator;
         let (within_host, entries): (Vec<BatchEntry>, Vec<BatchEntry>) = {
             let on_device = |ptr: *const c_void| self.held(ptr).is_device();
             entries.iter().partition(|entry| !on_device(entry.dst) && !on_device(entry.src))
         };
-        let (is_late, drains) = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {
-            machine.check_face_batch(key, &entries)?;
+        let (is_late, drains) = self.on_stream(Call::CopyBatch, stream, |machine, key| {
+            machine.check_entries(key, &entries)?;
             let is_late = machine.takes_liberty_on(key, 2);
             let mut drains = false;
             for entry in entries.iter().filter(|entry| entry.order == SourceOrder::InStreamOrder) {
@@ -101,7 +100,7 @@ impl Face {
         if entries.is_empty() {
             return Ok(());
         }
-        let (waits, tail) = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {
+        let (waits, tail) = self.on_stream(Call::CopyBatch, stream, |machine, key| {
             let transfers: DriverResult<Box<[Transfer]>> =
                 entries.iter().map(|entry| machine.batch_transfer(key, entry, is_late)).collect();
             let transfers = transfers?;
@@ -119,7 +118,7 @@ const READ: Access = Access::Read;
 
 impl Machine {
     /// Whether a stream takes these copies. GPUs were seen to make copies that overlap.
-    fn check_face_batch(&mut self, key: Key, entries: &[BatchEntry]) -> DriverResult<()> {
+    fn check_entries(&mut self, key: Key, entries: &[BatchEntry]) -> DriverResult<()> {
         let takes = self.check_batch(key);
         if takes == Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED) {
             let message = format!("CopyBatch on {}, which is capturing", self.describe(key));
@@ -178,7 +177,7 @@ impl Machine {
                     self.races.host_access(src, bytes as u64, RacingAccess::Read);
                     self.report_races();
                 }
-                // SAFETY: the caller of `Face::copy_batch` says that it can be read now.
+                // SAFETY: the caller of `Emulator::copy_batch` says that it can be read now.
                 let bytes = unsafe { self.host.taken(host.ptr, bytes) };
                 let src = Source::Taken { bytes, from, ahead: !in_order };
                 Ok(Transfer::In { dst, src })

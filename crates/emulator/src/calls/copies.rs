@@ -11,9 +11,10 @@
 
 use std::ffi::c_void;
 
+use super::Held;
 use super::memory::Side;
-use super::{Face, Held};
 use crate::copies::bad_copy;
+use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
 use crate::memory::host::{Access, Cover, HostMemory, HostPtr, HostUse};
@@ -22,7 +23,7 @@ use crate::operation::{Action, Source, Transfer};
 use crate::races::RacingAccess;
 use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Call, DriverResult, RawStream};
+use pinlane_driver::{Call, Driver, DriverResult, RawStream};
 
 /// An upload of so much may be asynchronous to the host (rule 6).
 const SHORT: usize = 64 << 10;
@@ -124,7 +125,7 @@ enum End {
     Wait,
 }
 
-impl Face {
+impl Emulator {
     /// Copies. `cudaMemcpy`, `cudaMemcpyAsync`, and both in two dimensions
     ///
     /// # Errors
@@ -150,9 +151,7 @@ impl Face {
     ) -> DriverResult<()> {
         let Some(plane) = plane.settled()? else {
             // It still fails on a lost device.
-            return self
-                .emulator
-                .with(|machine| machine.enter(Call::CopyH2D, stream.device, |_| Ok(())));
+            return self.with(|machine| machine.enter(Call::CopyH2D, stream.device, |_| Ok(())));
         };
         let (dst, src) = (self.held(plane.dst), self.held(plane.src));
         dst.check_writable()?;
@@ -172,7 +171,7 @@ impl Face {
                 self.check_kind(Kind::H2D, kind, &dst, &src)?;
                 if synchronous && src.side == Side::Pageable {
                     let is_short = plane.width * plane.height <= SHORT;
-                    let goes_on = is_short && self.emulator.with(|m| m.takes_liberty(2));
+                    let goes_on = is_short && self.with(|m| m.takes_liberty(2));
                     if !goes_on {
                         self.drain(stream, !is_short)?;
                     }
@@ -199,16 +198,15 @@ impl Face {
             return Ok(());
         }
         let message = format!("a copy is said to be {said:?}, and its pointers are {real:?}");
-        self.emulator.with(|machine| machine.report(FindingKind::BadCopy, message));
+        self.with(|machine| machine.report(FindingKind::BadCopy, message));
         let unknown = said.of_device(dst, src).into_iter().any(|side| side == Side::Pageable);
         if unknown { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
     }
 
     /// Waits until the stream has done all that was enqueued on it. `told` says whether that is a
     /// promise of CUDA, and not only what it does this time.
-    pub(super) fn drain(&self, stream: RawStream, told: bool) -> DriverResult<()> {
-        let runtime = &self.emulator;
-        let target = runtime.on_stream(Call::StreamSynchronize, stream, |machine, key| {
+    pub(crate) fn drain(&self, stream: RawStream, told: bool) -> DriverResult<()> {
+        let target = self.on_stream(Call::StreamSynchronize, stream, |machine, key| {
             // The legacy stream's place is behind all blocking streams.
             let mut waits = Vec::new();
             if machine.is_legacy(key) {
@@ -233,8 +231,7 @@ impl Face {
             Access::Write => (Call::CopyD2H, plane.dst, plane.dst_pitch),
         };
         let span = plane.span(pitch).expect("checked");
-        let runtime = &self.emulator;
-        let (end, target) = runtime.on_stream(call, stream, |machine, key| {
+        let (end, target) = self.on_stream(call, stream, |machine, key| {
             check_device_sides(machine, call, key, &plane)?;
             let pageable = match machine.host.cover(HostPtr(host.cast()), span) {
                 Cover::Whole => false,
@@ -294,11 +291,11 @@ impl Face {
     }
 
     /// The host copies, now: destinations, sources and lengths. What is watched says so itself.
-    pub(super) fn copied_by_host(
+    pub(crate) fn copied_by_host(
         &self,
         copies: impl Iterator<Item = (*mut c_void, *const c_void, usize)>,
     ) {
-        self.emulator.with(|machine| {
+        self.with(|machine| {
             for (to, from, bytes) in copies {
                 machine.used_by_call(from.addr(), bytes, RacingAccess::Read);
                 machine.used_by_call(to.addr(), bytes, RacingAccess::Write);
@@ -311,13 +308,12 @@ impl Face {
     fn within(&self, stream: RawStream, plane: Plane, dst: Held, src: Held) -> DriverResult<()> {
         if plane.height == 1 && dst.device != src.device {
             let (to, from) = (plane.dst.addr() as u64, plane.src.addr() as u64);
-            let driver = self.emulator.driver();
             // SAFETY: the machine checks what the addresses name when the copy runs.
             return unsafe {
-                driver.copy_peer(stream, to, dst.device, from, src.device, plane.width)
+                Driver::copy_peer(self, stream, to, dst.device, from, src.device, plane.width)
             };
         }
-        self.emulator.on_stream(Call::CopyD2D, stream, |machine, key| {
+        self.on_stream(Call::CopyD2D, stream, |machine, key| {
             check_device_sides(machine, Call::CopyD2D, key, &plane)?;
             let mut transfers = Vec::new();
             for (to, from) in plane.lines() {
@@ -365,7 +361,7 @@ impl Plane {
             let host = HostUse { pageable, waited, ..host };
             match access {
                 Access::Read if source != Reading::Later => {
-                    // SAFETY: the caller of `Face::copy` says that the line can be read now.
+                    // SAFETY: the caller of `Emulator::copy` says that the line can be read now.
                     let bytes = unsafe { memory.taken(host.ptr, host.bytes) };
                     // What is done races with nothing that comes later.
                     let from = if source == Reading::Begun { from.addr() } else { 0 };
@@ -448,7 +444,7 @@ impl Machine {
     }
 
     /// The range lies in one live allocation, as of this call.
-    pub(super) fn check_allocated(
+    pub(crate) fn check_allocated(
         &mut self,
         call: Call,
         key: Key,

@@ -3,8 +3,8 @@
 
 use std::ffi::c_void;
 
-use super::Face;
 use super::memory::Side;
+use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::races::MemoryKind;
 use pinlane_driver::CudaCode;
@@ -16,7 +16,7 @@ pub struct SharedMemory {
     /// The device that it belongs to.
     pub device: Ordinal,
     /// The descriptor of the file, in the process that owns the memory or, to
-    /// [`adopt`](Face::adopt) it, in this one.
+    /// [`adopt`](Emulator::adopt) it, in this one.
     pub file: i32,
     /// Where in the file it begins.
     pub offset: u64,
@@ -24,7 +24,7 @@ pub struct SharedMemory {
     pub bytes: usize,
 }
 
-impl Face {
+impl Emulator {
     /// What another process needs to use the allocation that an address lies in.
     ///
     /// # Errors
@@ -33,11 +33,11 @@ impl Face {
     pub fn share(&self, ptr: *const c_void) -> DriverResult<SharedMemory> {
         let held = self.held(ptr);
         let base = held.base.addr() as u64;
-        let is_own = self.books.lock().device.contains_key(&base);
+        let is_own = self.with(|machine| machine.books.device.contains_key(&base));
         if held.side != Side::OnDevice || held.bytes == 0 || held.pool.is_some() || !is_own {
             return Err(CudaCode::INVALID_VALUE);
         }
-        let (file, offset) = self.emulator.with(|machine| machine.memory.place_of(base));
+        let (file, offset) = self.with(|machine| machine.memory.place_of(base));
         Ok(SharedMemory { device: held.device, file, offset, bytes: held.bytes })
     }
 
@@ -49,11 +49,11 @@ impl Face {
     ///
     /// # Safety
     ///
-    /// * The descriptor is open, and its file is that of another face, which [`share`](Self::share)
-    ///   has given.
+    /// * The descriptor is open, and its file is that of another machine, which
+    ///   [`share`](Self::share) has given.
     pub unsafe fn adopt(&self, memory: SharedMemory) -> DriverResult<*mut c_void> {
         let SharedMemory { device, file, offset, bytes } = memory;
-        let address = self.emulator.call(Call::DeviceAlloc, device, |machine| {
+        let address = self.call(Call::DeviceAlloc, device, |machine| {
             let address = machine.memory.adopt(device, (file, offset), bytes)?;
             machine.races.allocated(MemoryKind::OnDevice(device), address, bytes);
             Ok(address)
@@ -70,7 +70,7 @@ impl Face {
         self.refuse_in_host_function()?;
         let address = ptr.addr() as u64;
         self.device_synchronize(self.held(ptr).device)?;
-        self.emulator.with(|machine| {
+        self.with(|machine| {
             machine.memory.give_up(address)?;
             if let Some(race) = machine.races.host_freed(Call::DeviceFree, address).pop() {
                 machine.findings.report_race(FindingKind::FreedInFlight, race);

@@ -4,11 +4,11 @@
 use std::ffi::c_int;
 use std::ops::Range;
 
-use super::Face;
+use crate::emulator::Emulator;
 use crate::watch::{exchange, must_be_said, used_by_call};
 use pinlane_base::sanitizer::ours;
 
-impl Face {
+impl Emulator {
     /// Runs code of a library that shows this machine to a program. A thread sanitizer of the
     /// program does not look at its loads and stores: it does not see the locks of such code. What
     /// the machine orders for the program, it is told.
@@ -53,12 +53,12 @@ impl Face {
     /// A system call is about to use the buffer: its pages are open until the call ends. Nothing
     /// stays locked, so that the call may block.
     pub fn call_begins(&self, buffer: Range<usize>) {
-        self.emulator.with(|machine| machine.call_begins(buffer));
+        self.with(|machine| machine.call_begins(buffer));
     }
 
     /// The system call is over. It has read, or written to, the first `used` bytes of the buffer:
     /// they may race with what uses them.
     pub fn call_ends(&self, buffer: Range<usize>, used: usize, writes: bool) {
-        self.emulator.with(|machine| machine.call_ends(buffer, used, writes));
+        self.with(|machine| machine.call_ends(buffer, used, writes));
     }
 }
