@@ -136,6 +136,7 @@ pub fn call(name: &'static str, work: impl FnOnce(&Emulator) -> DriverResult<()>
         None => run(gpu, api, name, work),
     });
     gpu.exchange_call(outer);
+    Emulator::unseen(|| gpu.call_returns());
     drop(noted);
     Emulator::unseen(|| match machine::is_forked() {
         true => report::forked(),

@@ -204,14 +204,23 @@ fn line_of(at: usize) -> Option<Site> {
     (at != 0).then(|| {
         let mut site = None;
         backtrace::resolve(std::ptr::without_provenance_mut(at), |symbol| {
+            let is_reserved = symbol.name().is_some_and(|name| is_reserved(name.as_bytes()));
             if let (None, Some(file), Some(line)) = (&site, symbol.filename(), symbol.lineno())
                 && !is_of_cuda(file)
+                && !is_reserved
             {
                 site = Some(Site { file: file.display().to_string(), line });
             }
         });
         site
     })?
+}
+
+/// Whether a function is the C library's, which copies memory for the program, or of the library of
+/// C++, whose templates do.
+fn is_reserved(name: &[u8]) -> bool {
+    const BEGIN: [&[u8]; 5] = [b"__", b"_ZSt", b"_ZNSt", b"_ZNKSt", b"_ZN9__gnu_cxx"];
+    BEGIN.iter().any(|begin| name.starts_with(begin))
 }
 
 /// Whether a file is one of NVIDIA's headers, whose templates make calls for the program, or what

@@ -91,6 +91,7 @@ pub use memory::books::PoolId;
 pub use races::leave_out;
 pub use races::{Callers, LookUp, MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
 pub use schedule::{Execution, Replay};
+#[doc(hidden)]
 pub use words::unreadable::Unreadable;
 
 #[cfg(test)]

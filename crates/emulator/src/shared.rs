@@ -17,6 +17,7 @@ use super::operation::{HostCall, Position};
 use super::races::{Knowledge, Site};
 use super::schedule::Progress;
 use super::schedule::due::{LOOK, Look};
+use super::watch::are_hit;
 use super::words::slots::Key;
 use super::words::thread::Holding;
 use pinlane_base::lock::{Condvar, Mutex, MutexGuard};
@@ -71,6 +72,10 @@ impl Shared {
         // thread that hit it says so.
         let mut machine = self.machine.lock();
         machine.races.begin_turn();
+        if are_hit() {
+            // Before anybody learns of anything.
+            machine.report_reads();
+        }
         machine
     }
 

@@ -15,6 +15,21 @@ const CALLS: [(&str, &str, &str); 8] = [
     ("argument_of_an_unknown_kernel", "host read", "what.launch("),
 ];
 
+/// What its own code loads; the lines end with the names.
+const LOADS: [&str; 9] = [
+    "variable",
+    "member",
+    "on_the_heap",
+    "first",
+    "all",
+    "copied",
+    "registered",
+    "lines",
+    "newest",
+];
+/// What it does that is right, without a wait.
+const RIGHT: [&str; 4] = ["beside", "files", "forked", "behind_in_the_stream"];
+
 fn line_of(text: &str) -> usize {
     let source = include_str!("../programs/read_early.cpp");
     source.lines().position(|line| line.contains(text)).expect(text) + 1
@@ -37,8 +52,8 @@ fn what_calls_of_cuda_read_too_early_is_found_in_one_eager_run() {
 }
 
 #[test]
-fn what_they_read_in_time_is_no_race() {
-    for (name, _, _) in CALLS {
+fn what_is_read_in_time_is_no_race() {
+    for name in CALLS.into_iter().map(|(name, _, _)| name).chain(LOADS) {
         let app = program("read_early", None).given(name);
         let modes = ["eager", "lazy", "random", "chunked", "pct:2"].into_iter().cycle();
         for (mode, seed) in modes.zip(0..MODES) {
@@ -48,9 +63,26 @@ fn what_they_read_in_time_is_no_race() {
     }
 }
 
+/// The processor's watchpoints, if the system lends them; by the line of the load.
 #[test]
-fn rule_01_a_synchronous_upload_comes_after_what_its_stream_does_first() {
-    in_all_modes(&program("read_early", None).given("behind_in_the_stream"), |run| {
-        assert_eq!((&*run.stdout, run.kinds()), ("done\n", vec![]), "{run:?}");
-    });
+fn what_the_program_loads_too_early_is_found_in_one_eager_run() {
+    let are_lent = pinlane_emulator::Emulator::watchpoints_are_lent();
+    for name in LOADS {
+        let run = program("read_early", None).given(name).eager();
+        let kinds = if are_lent { vec!["Race"] } else { vec![] };
+        assert_eq!((&*run.stdout, run.kinds()), ("done\n", kinds), "{name}: {run:?}");
+        let place =
+            format!("second: host read  read_early.cpp:{} ", line_of(&format!("// {name}")));
+        let is_placed = run.findings.iter().all(|finding| finding.contains(&place));
+        assert!(is_placed, "{name}, {place}: {run:?}");
+    }
+}
+
+#[test]
+fn what_is_right_is_no_race() {
+    for name in RIGHT {
+        in_all_modes(&program("read_early", None).given(name), |run| {
+            assert_eq!((&*run.stdout, run.kinds()), ("done\n", vec![]), "{name}: {run:?}");
+        });
+    }
 }

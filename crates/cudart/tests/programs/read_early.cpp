@@ -3,8 +3,18 @@
 #include "kernel.h"
 
 #include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <numeric>
 #include <string>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 namespace {
 
@@ -83,6 +93,135 @@ void argument_of_an_unknown_kernel() {
   launch(unknown);
 }
 
+// Loads of the program's own code.
+
+volatile int sink;
+
+void variable() {
+  int count = 1;
+  download(&count, sizeof count);
+  sink = count;  // variable
+  OK(cudaDeviceSynchronize());
+}
+
+void member() {
+  struct {
+    long before;
+    float value;
+    long after;
+  } result = {};
+  download(&result.value, sizeof result.value);
+  if (result.value > 0) sink = 1;  // member
+  OK(cudaDeviceSynchronize());
+}
+
+void on_the_heap() {
+  std::vector<short> to(1, 1);
+  download(to.data(), sizeof(short));
+  sink = to[0];  // on_the_heap
+  OK(cudaDeviceSynchronize());
+}
+
+void first() {
+  std::vector<char> to(bytes, 1);
+  download(to.data(), bytes);
+  sink = to[0];  // first
+  OK(cudaDeviceSynchronize());
+}
+
+void all() {
+  std::vector<char> to(bytes, 1);
+  download(to.data(), bytes);
+  sink = std::accumulate(to.begin(), to.end(), 0);  // all
+  OK(cudaDeviceSynchronize());
+}
+
+void copied() {
+  std::vector<char> to(bytes, 1), copy(bytes, 1);
+  download(to.data(), bytes);
+  std::memcpy(copy.data(), to.data(), bytes);  // copied
+  sink = copy[0];
+  OK(cudaDeviceSynchronize());
+}
+
+void registered() {
+  std::vector<int> to(bytes / sizeof(int), 1);
+  OK(cudaHostRegister(to.data(), bytes, 0));
+  download(to.data(), bytes);
+  sink = to[0];  // registered
+  OK(cudaDeviceSynchronize());
+  OK(cudaHostUnregister(to.data()));
+}
+
+void lines() {
+  std::vector<char> to(bytes, 1);
+  OK(cudaMemcpy2DAsync(to.data(), 1000, device, 100, 100, 100, cudaMemcpyDeviceToHost, stream));
+  if (waits) OK(cudaStreamSynchronize(stream));
+  sink = to[0];  // lines
+  OK(cudaDeviceSynchronize());
+}
+
+// The newest of several destinations.
+void newest() {
+  int counts[40] = {};
+  for (int at = 0; at < 40; at += 4) {
+    OK(cudaMemcpyAsync(&counts[at], device, sizeof(int), cudaMemcpyDeviceToHost, stream));
+  }
+  if (waits) OK(cudaStreamSynchronize(stream));
+  sink = counts[36];  // newest
+  OK(cudaDeviceSynchronize());
+}
+
+// Right, though nobody waits: what is used lies beside the destination.
+void beside() {
+  struct {
+    char name[20] = "name";
+    int count = 1;
+    volatile int other = 2;
+    char tail[64];
+  } object;
+  OK(cudaMemcpyAsync(&object.count, device, sizeof(int), cudaMemcpyDeviceToHost, stream));
+  for (int time = 0; time < 1000; ++time) object.other = object.other + 1;
+  object.name[19] = 'e';
+  EXPECT(std::strlen(object.name) == 4 && std::memchr(object.name, 'e', 20) == object.name + 3);
+#ifdef __SSE2__
+  // As functions for strings do, and loops that are made vectors of.
+  const char* at = reinterpret_cast<const char*>(&object.count);
+  for (int before = 1; before < 16; ++before) {
+    const __m128i wide = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at - before));
+    sink = _mm_cvtsi128_si32(wide);
+  }
+#endif
+  OK(cudaStreamSynchronize(stream));
+  sink = object.count;
+}
+
+// Right: all files are closed meanwhile, and their numbers belong to others.
+void files() {
+  int count = 1;
+  OK(cudaMemcpyAsync(&count, device, sizeof count, cudaMemcpyDeviceToHost, stream));
+  for (int file = 3; file < 2000; ++file) close(file);
+  const int own = memfd_create("own", 0);
+  for (int file = 800; file < 1100; ++file) dup2(own, file);
+  OK(cudaStreamSynchronize(stream));
+  sink = count;
+  for (int file = 800; file < 1024; ++file) EXPECT(fcntl(file, F_GETFD) == 0);
+}
+
+// Right: the child has its own memory.
+void forked() {
+  int count = 1;
+  OK(cudaMemcpyAsync(&count, device, sizeof count, cudaMemcpyDeviceToHost, stream));
+  const pid_t child = fork();
+  if (child == 0) {
+    sink = count;
+    _exit(0);
+  }
+  int status;
+  EXPECT(waitpid(child, &status, 0) == child && status == 0);
+  OK(cudaStreamSynchronize(stream));
+}
+
 // Right, though nobody waits: the copy comes after what its stream does first.
 void behind_in_the_stream() {
   for (std::size_t length : {few, bytes}) {
@@ -107,6 +246,18 @@ constexpr Case cases[] = {
     {"batch_during_the_call", batch_during_the_call},
     {"argument", argument},
     {"argument_of_an_unknown_kernel", argument_of_an_unknown_kernel},
+    {"variable", variable},
+    {"member", member},
+    {"on_the_heap", on_the_heap},
+    {"first", first},
+    {"all", all},
+    {"copied", copied},
+    {"registered", registered},
+    {"lines", lines},
+    {"newest", newest},
+    {"beside", beside},
+    {"files", files},
+    {"forked", forked},
     {"behind_in_the_stream", behind_in_the_stream},
 };
 

@@ -154,8 +154,9 @@ RULE(rule_04_downloads_to_the_same_pageable_memory_follow_each_other, "", "") {
   EXPECT(value_of(back.data(), BYTES) == 19);
 }
 
-// GPUs were only seen to wait.
-RULE(rule_04_a_download_to_pageable_memory_may_wait, "the bytes are there, they come later", "") {
+// GPUs were only seen to wait. Nothing promises it, and this looks before it knows.
+RULE(rule_04_a_download_to_pageable_memory_may_wait, "the bytes are there, they come later",
+     "Race?") {
   std::vector<char> back(1 << 24, 0);
   char* a = device_memory(back.size());
   cudaStream_t stream = non_blocking_stream();

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::ops::Range;
 
 use crate::emulator::Emulator;
-use crate::watch::{exchange, must_be_said, used_by_call};
+use crate::watch::{are_new, exchange, must_be_said, used_by_call, watchpoints_are_lent};
 use pinlane_base::sanitizer::ours;
 
 impl Emulator {
@@ -48,6 +48,21 @@ impl Emulator {
     /// by the kernel, and no page that the call needs stays closed.
     pub fn stand_in_calls(buffer: &Range<usize>, writes: bool) {
         used_by_call(buffer, writes);
+    }
+
+    /// Whether the system lends this process watchpoints of the processor. Without them early loads
+    /// of pageable memory are not seen.
+    #[must_use]
+    pub fn watchpoints_are_lent() -> bool {
+        watchpoints_are_lent()
+    }
+
+    /// A call of the program's returns. What its copies are still to write, the program may load
+    /// too early from now on.
+    pub fn call_returns(&self) {
+        if are_new() {
+            self.with(|machine| machine.call_returns());
+        }
     }
 
     /// A system call is about to use the buffer: its pages are open until the call ends. Nothing

@@ -5,6 +5,7 @@
 //!   storage   where they have their bytes   pageable   what copies do with all other memory
 //!   arena     at addresses of the process   area       what a stand-in for a kernel runs on
 //!   books     what a program has allocated
+//!                                           look       whether it is there at all
 //! ```
 
 pub(crate) mod area;
@@ -12,5 +13,6 @@ pub(crate) mod arena;
 pub(crate) mod books;
 pub(crate) mod device;
 pub(crate) mod host;
+pub(crate) mod look;
 pub(crate) mod pageable;
 pub(crate) mod storage;

@@ -76,4 +76,27 @@ impl Machine {
             self.races.host_access(start as u64, bytes as u64, access);
         }
     }
+
+    /// The program's call returns.
+    pub(crate) fn call_returns(&mut self) {
+        let site = self.races.called().site;
+        self.destinations.watch(site);
+    }
+
+    /// Threads have read destinations since somebody had the machine.
+    #[cold]
+    pub(crate) fn report_reads(&mut self) {
+        for (read, callers) in self.destinations.take_hits() {
+            let is_lost = |device: Ordinal| self.devices[device as usize].lost.is_some();
+            if !self.destinations.have(&read, is_lost) {
+                continue;
+            }
+            let current = callers.exchange();
+            self.races.begin_turn();
+            self.races.host_access(read.start as u64, read.len() as u64, RacingAccess::Read);
+            self.report_races();
+            current.exchange();
+            self.races.begin_turn();
+        }
+    }
 }

@@ -1,26 +1,37 @@
 //! Destinations of copies whose pages cannot be closed: in pageable and in registered memory.
 //!
-//! A load of them is not seen. But a program also hands memory to calls, and these are asked
-//! whether they read or write a destination that is pending: system calls ([`calls`](super::calls))
-//! and calls of CUDA that use host memory at once.
+//! A program hands memory to calls, and these are asked whether they read or write a destination
+//! that is pending: system calls ([`calls`](super::calls)) and calls of CUDA that use host memory
+//! at once. Loads of its first bytes are seen by watchpoints ([`points`]), if the system lends
+//! them.
 //!
 //! # Invariants
 //!
 //! * A destination is listed from the call that is given it until the host knows that its operation
 //!   is complete. A correct program uses none that is listed, so its calls take no lock here.
 //! * The list only says whom to ask: whether it is a race, the race checker says.
+//! * Watchpoints cost system calls. So each line of a program gets them a number of times, and each
+//!   call for its first destination.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::places::Places;
+use super::points::{self, Point};
+use super::{owner, watchpoint};
 use crate::memory::host::{Access, HostUse};
-use crate::races::Epoch;
-use crate::words::thread::is_held;
+use crate::races::{Callers, Epoch};
+use crate::words::thread::{is_held, this_thread};
 use pinlane_driver::Ordinal;
 
 /// The most that a machine lists. The oldest goes first.
 const MOST: usize = 1024;
+/// How often a line of the program gets watchpoints.
+const MOST_OF_A_LINE: u32 = 64;
+
+/// Whether some call has listed destinations that it has not looked at again.
+static ARE_NEW: AtomicBool = AtomicBool::new(false);
 
 /// Those of all machines of the process.
 static LISTED: Places = Places::new();
@@ -31,17 +42,28 @@ pub(super) fn is_pending(buffer: &Range<usize>) -> bool {
     LISTED.find(buffer).is_some_and(|found| found.is_own) && !is_held()
 }
 
+/// Whether a call that returns may have to watch its destinations.
+pub(crate) fn are_new() -> bool {
+    ARE_NEW.load(Ordering::Relaxed)
+}
+
 #[derive(Debug)]
 struct Destination {
     range: Range<usize>,
     by: Epoch,
     device: Ordinal,
+    /// The thread whose call it is of.
+    thread: u64,
+    /// The call has not returned yet.
+    is_new: bool,
+    point: Option<Point>,
 }
 
 impl Destination {
     fn new(range: Range<usize>, by: Epoch, device: Ordinal) -> Self {
         LISTED.insert(range.clone());
-        Destination { range, by, device }
+        ARE_NEW.store(true, Ordering::Relaxed);
+        Destination { range, by, device, thread: this_thread(), is_new: true, point: None }
     }
 }
 
@@ -51,13 +73,22 @@ impl Drop for Destination {
     }
 }
 
+/// Whether there may be watchpoints, whose signals we handle.
+fn can_watch() -> bool {
+    watchpoint::may_be_lent() && owner::is_ours(libc::SIGTRAP)
+}
+
 fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
     one.start < other.end && other.start < one.end
 }
 
 /// The pending ones of a machine.
 #[derive(Debug, Default)]
-pub(crate) struct Destinations(VecDeque<Destination>);
+pub(crate) struct Destinations {
+    list: VecDeque<Destination>,
+    /// How often a line has got watchpoints, by the number of its site.
+    watched: HashMap<u32, u32>,
+}
 
 impl Destinations {
     /// An operation writes there, of which the host does not know that it is complete.
@@ -68,21 +99,21 @@ impl Destinations {
         let start = host.ptr.address();
         let range = start..start + host.bytes;
         // Who knows of a later operation of a stream knows of the earlier ones.
-        self.0.retain(|earlier| {
+        self.list.retain(|earlier| {
             let is_covered = range.start <= earlier.range.start && earlier.range.end <= range.end;
             earlier.by.agent != by.agent || !is_covered
         });
-        if self.0.len() == MOST {
-            self.0.pop_front();
+        if self.list.len() == MOST {
+            self.list.pop_front();
         }
-        self.0.push_back(Destination::new(range, by, device));
+        self.list.push_back(Destination::new(range, by, device));
     }
 
     /// The host knows that some are complete.
     #[inline]
     pub(super) fn settle(&mut self, is_settled: impl Fn(Epoch) -> bool) {
-        if !self.0.is_empty() {
-            self.0.retain(|destination| !is_settled(destination.by));
+        if !self.list.is_empty() {
+            self.list.retain(|destination| !is_settled(destination.by));
         }
     }
 
@@ -90,17 +121,52 @@ impl Destinations {
     /// whose operations nobody can wait for.
     pub(super) fn have(&self, range: &Range<usize>, is_lost: impl Fn(Ordinal) -> bool) -> bool {
         let is_it = |one: &Destination| overlap(&one.range, range) && !is_lost(one.device);
-        self.0.iter().any(is_it)
+        self.list.iter().any(is_it)
     }
 
     /// The device is reset.
     pub(crate) fn forget_device(&mut self, device: Ordinal) {
-        self.0.retain(|destination| destination.device != device);
+        self.list.retain(|destination| destination.device != device);
     }
 
     /// Host memory is unregistered: of what is pending there, that call tells.
     pub(crate) fn forget(&mut self, start: usize, bytes: usize) {
         let gone = start..start.saturating_add(bytes);
-        self.0.retain(|destination| !overlap(&destination.range, &gone));
+        self.list.retain(|destination| !overlap(&destination.range, &gone));
+    }
+
+    /// The call of the calling thread returns, which was made at that site: from now on the program
+    /// may load what is not there yet. The newest destinations of a thread have the watchpoints.
+    pub(crate) fn watch(&mut self, site: u32) {
+        let thread = this_thread();
+        let of_call = |one: &&mut Destination| one.is_new && one.thread == thread;
+        let first = self.list.iter().position(|one| one.is_new && one.thread == thread);
+        self.list.iter_mut().filter(of_call).for_each(|one| one.is_new = false);
+        ARE_NEW.store(self.list.iter().any(|one| one.is_new), Ordering::Relaxed);
+        let Some(first) = first.filter(|_| can_watch()) else { return };
+        let times = self.watched.entry(site).or_default();
+        if *times == MOST_OF_A_LINE {
+            return;
+        }
+        *times += 1;
+        let range = self.list[first].range.clone();
+        let mut left = watchpoint::MOST - Point::cost(&range);
+        for one in self.list.iter_mut().rev().filter(|one| one.thread == thread) {
+            let cost = one.point.as_ref().map_or(0, |_| Point::cost(&one.range));
+            if cost > left {
+                one.point = None;
+            }
+            left = left.saturating_sub(cost);
+        }
+        self.list[first].point = Point::begin(&range);
+    }
+
+    /// What threads have read of destinations since somebody asked, and where.
+    pub(crate) fn take_hits(&self) -> Vec<(Range<usize>, Callers)> {
+        if !points::are_hit() {
+            return Vec::new();
+        }
+        let points = self.list.iter().filter_map(|one| one.point.as_ref());
+        points.filter_map(Point::take_hit).collect()
     }
 }

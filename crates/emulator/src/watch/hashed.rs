@@ -22,7 +22,7 @@ use super::sides::Hashed;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
 use crate::memory::host::{Access, HostUse};
-use crate::memory::pageable::{self, Look};
+use crate::memory::look::{Look, look};
 use crate::operation::{Action, Launch, Source, Transfer};
 use crate::races::{Knowledge, RacingAccess, Side};
 use crate::words::rng;
@@ -159,7 +159,7 @@ fn hash_of(start: usize, bytes: usize) -> Result<Option<u64>, Gone> {
     let mut hash = 0;
     for at in (0..bytes).step_by(CHUNK) {
         let part = &mut buffer[..CHUNK.min(bytes - at)];
-        match pageable::look(start + at, part) {
+        match look(start + at, part) {
             Look::Read => hash = hash_on(hash, part),
             Look::Gone => return Err(Gone),
             Look::Forbidden => return Ok(None),

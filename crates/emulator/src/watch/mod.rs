@@ -34,18 +34,21 @@ mod destinations;
 mod hashed;
 mod owner;
 mod places;
+mod points;
 mod sides;
 mod signal;
 mod stack;
 mod stand_in;
 mod view;
 mod watched;
+mod watchpoint;
 
 use std::ops::Range;
 
 pub(super) use self::calls::must_be_said;
-pub(super) use self::destinations::Destinations;
+pub(super) use self::destinations::{Destinations, are_new};
 pub(super) use self::owner::{exchange, sees_faults};
+pub(super) use self::points::are_hit;
 pub(super) use self::sides::Sides;
 #[cfg(test)]
 pub(super) use self::signal::STEPS;
@@ -53,6 +56,7 @@ use self::signal::{Faulted, Verdict};
 pub(super) use self::stand_in::{Seen, Touched, used_by_call};
 use self::view::{Access, PAGE};
 pub(super) use self::watched::{Watched, Watcher};
+pub(crate) use self::watchpoint::watchpoints_are_lent;
 use crate::machine::Machine;
 use crate::operation::Action;
 use crate::races::{Agent, RacingAccess, Site};

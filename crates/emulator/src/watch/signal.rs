@@ -19,7 +19,7 @@ use std::ptr;
 use std::sync::Weak;
 
 use super::view::{PAGE, open_all};
-use super::{owner, places, stack, stand_in};
+use super::{owner, places, points, stack, stand_in};
 use pinlane_base::lock::Mutex;
 use pinlane_base::process::PerProcess;
 use pinlane_base::sanitizer::ours;
@@ -136,19 +136,27 @@ fn note(page: usize) {
     OPENED.set(opened);
 }
 
-/// The processor has executed one instruction, or somebody has set a breakpoint.
+/// The processor has executed one instruction, or one that touches what is watched; or somebody has
+/// set a breakpoint.
 pub(super) unsafe extern "C" fn on_trap(
     signal: c_int,
     info: *mut libc::siginfo_t,
     context: *mut c_void,
 ) {
-    let opened = OPENED.take();
-    if opened[0] == 0 {
-        // SAFETY: this is the handler.
-        return unsafe { owner::pass_on(signal, info, context) };
-    }
     // SAFETY: where the thread keeps its error number.
     let error = unsafe { *libc::__errno_location() };
+    // SAFETY: the system gives both to the handler.
+    let is_known = unsafe { points::on_trap(&*info, &*context.cast()) };
+    let opened = OPENED.take();
+    if opened[0] == 0 {
+        if !is_known {
+            // SAFETY: this is the handler.
+            unsafe { owner::pass_on(signal, info, context) };
+        }
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = error };
+        return;
+    }
     // SAFETY: the system gives it to the handler.
     processor::step_no_more(unsafe { &mut *context.cast() });
     stack::with_room(|| {
