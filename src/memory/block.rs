@@ -25,14 +25,15 @@ use crate::context::Context;
 pub(crate) trait BlockOwner: Send + Sync {
     fn context(&self) -> &Context;
 
-    /// What programs hold of the owner, if they still hold it, and if it makes blocks for them.
+    /// The handle of the owner that programs have, if one still exists and the owner makes blocks
+    /// for them.
     fn held(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
 
     /// Takes the block back; it may be reused once all its hazards are complete. If that ends the
-    /// owner, the last reference to it is returned, to be dropped when nobody is inside it any
-    /// more. In a forked child the block leaks.
+    /// owner, it returns the last reference, which the caller drops after it has left the owner's
+    /// code. In a forked child the block leaks.
     #[must_use]
     fn reclaim(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>>;
 }
@@ -42,7 +43,8 @@ pub(crate) trait BlockOwner: Send + Sync {
 pub(crate) struct Block {
     ptr: NonNull<u8>,
     bytes: usize,
-    /// Another registration begins at each multiple of this many bytes. No copy may cross one.
+    /// A new registration begins at each multiple of this many bytes. No copy may cross such a
+    /// boundary.
     seam: usize,
     owner: NonNull<dyn BlockOwner>,
     /// The number of the owner's memory that the block is part of.
@@ -87,7 +89,8 @@ impl Block {
         &self.hazards
     }
 
-    /// Cuts a range at the seams: each part may be one copy. In bytes from the start of the block.
+    /// Splits a range at the seams, into parts that one copy each may cover. In bytes from the
+    /// start of the block.
     pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let seam = self.seam;
         let mut start = range.start;
@@ -101,13 +104,13 @@ impl Block {
     /// Whether a range has several parts.
     #[inline]
     pub(crate) fn crosses_seam(&self, range: &Range<usize>) -> bool {
-        // Few blocks have a seam, and divisions are slow.
+        // The first test avoids the division: few blocks have a seam.
         range.end > self.seam && (range.start / self.seam + 1).saturating_mul(self.seam) < range.end
     }
 
     /// # Safety
     ///
-    /// * A [`BlockRef`] to the block exists, whoever has it, while the result is used.
+    /// * A [`BlockRef`] to the block exists while the result is used. Any owner will do.
     #[inline]
     pub(crate) unsafe fn owner(&self) -> &dyn BlockOwner {
         // SAFETY: the owner outlives the right, by the contract of `new`.

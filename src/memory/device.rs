@@ -6,8 +6,8 @@
 //!   use on any stream is ordered after it like any other use.
 //! * Memory is freed on a stream that waits for every pending use. If the stream cannot be made to
 //!   wait, the memory is quarantined: counted, never freed.
-//! * The owner of memory that another library allocated drops when every use is complete. If nobody
-//!   can know whether one is, it leaks, and the memory counts as quarantined.
+//! * The owner of memory that another library allocated drops when every use is complete. If a use
+//!   cannot be waited for, the owner leaks, and the memory counts as quarantined.
 //! * The host never reads the contents. [`DeviceBuf`] gives out an address, not a slice.
 
 use std::fmt;
@@ -39,13 +39,13 @@ pub(crate) struct DeviceRegion {
     frees: Option<Arc<Timeline>>,
     /// Keeps memory that another library allocated.
     owner: Option<Box<dyn Send + Sync>>,
-    /// How many elements the buffer has that it belongs to.
+    /// The length of its buffer in elements.
     len: usize,
     hazards: Hazards,
 }
 
 impl DeviceRegion {
-    /// Where its hazards lie in it.
+    /// The offset of its hazards.
     #[cfg(all(test, feature = "emulated"))]
     pub(super) const HAZARDS: usize = std::mem::offset_of!(DeviceRegion, hazards);
 }
@@ -74,7 +74,7 @@ impl DeviceRegion {
         let ptr = submission.value.map_err(|code| out_of_memory(context, code, bytes))?;
         let mut region = Self::borrowed(context, ptr, bytes);
         region.frees = Some(heap.frees.clone());
-        // If the fence failed, the use stays pending, and whoever waits for it gets the error.
+        // If the fence failed, the use stays pending, and a wait for it returns the error.
         region.hazards.note(stream, submission.fence, &(0..bytes), Access::Write);
         Ok(region)
     }
@@ -115,7 +115,7 @@ impl Drop for DeviceRegion {
     }
 }
 
-/// The memory is never freed.
+/// Counts memory that is never freed.
 fn count_lost(context: &Context, bytes: usize) {
     context.quarantine(bytes, "in the memory");
 }
@@ -150,9 +150,10 @@ fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
     let precedes =
         |user: &Use| home.wait_for(&user.stream, user.fence.position, "DeviceBuf::drop").is_ok();
     let ordered = pending.iter().all(precedes);
-    // SAFETY: the stream is live, and not capturing since nobody else has it. The memory came from
-    // `device_alloc` and its owner is gone, so this is the only free. `ordered` says that every use
-    // is ordered before this call: it is retired, or earlier on `home`, or `home` waits for it.
+    // SAFETY: the stream is live, and not capturing because only this crate has it. The memory came
+    // from `device_alloc` and its owner is gone, so this is the only free. `ordered` says that
+    // every use is ordered before this call: it is retired, or earlier on `home`, or `home` waits
+    // for it.
     let freed = ordered && unsafe { driver.device_free(home.raw(), ptr) }.is_ok();
     if !freed {
         count_lost(context, bytes);
@@ -171,9 +172,9 @@ pub struct DeviceBuf<T: Pod> {
 
 /// Where the device memory of a device is allocated and freed.
 pub(crate) struct Heap {
-    /// Memory is allocated in the order of this stream, which nothing else ever delays.
+    /// Memory is allocated in the order of this stream, which has no other work.
     pub(crate) allocations: Arc<Timeline>,
-    /// Memory is freed in the order of this one, which waits for the memory's users.
+    /// Memory is freed in the order of this stream, which waits for the memory's uses.
     pub(crate) frees: Arc<Timeline>,
 }
 
@@ -184,7 +185,7 @@ impl<T: Pod> DeviceBuf<T> {
         Ok(Self::of(region, len))
     }
 
-    /// Names `len` elements of somebody else's memory. The caller has the preconditions of
+    /// Names `len` elements of memory that other code owns. The caller meets the preconditions of
     /// [`Device::borrow_memory`](crate::Device::borrow_memory).
     pub(crate) fn borrowed(context: &Arc<Context>, ptr: DevicePtr, len: usize) -> Result<Self> {
         const OPERATION: &str = "Device::borrow_memory";
@@ -206,18 +207,18 @@ impl<T: Pod> DeviceBuf<T> {
 }
 
 impl<T: Pod> DeviceBuf<T> {
-    /// Counts the memory and never frees it, because somebody may still use it.
+    /// Counts the memory and never frees it, because it may still be in use.
     pub(crate) fn quarantine(mut self) {
         self.region.frees = None;
         self.count_lost();
     }
 
-    /// Counts the memory, which is to be forgotten.
+    /// Counts the memory. The caller then forgets it.
     pub(crate) fn count_lost(&self) {
         count_lost(&self.region.context, self.region.bytes);
     }
 
-    /// The same memory, which `owner` keeps: it drops when the buffer has and no use is pending.
+    /// The same memory, kept alive by `owner`, which drops after the buffer when no use is pending.
     pub(crate) fn keeping(mut self, owner: Box<dyn Send + Sync>) -> Self {
         self.region.owner = Some(owner);
         self
@@ -302,7 +303,7 @@ macro_rules! device_view {
             }
         }
 
-        /// Consumes the view. So what an exclusive one becomes is used exclusively too.
+        /// Consumes the view, so that the result of an exclusive view is used exclusively too.
         impl<'a, T: Pod> From<$view<'a, T>> for DeviceBytes<'a> {
             fn from(view: $view<'a, T>) -> Self {
                 DeviceBytes::new(view.region, in_bytes::<T>(&view.range))
@@ -320,7 +321,7 @@ pub(crate) struct DeviceBytes<'a> {
     region: &'a DeviceRegion,
     ptr: DevicePtr,
     bytes: usize,
-    /// Whether somebody else allocated it. Only then may two regions overlap.
+    /// Whether other code allocated it. Only then may two regions overlap.
     borrowed: bool,
 }
 

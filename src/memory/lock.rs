@@ -9,13 +9,13 @@ use crate::error::CudaCode;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NotRegistered {
     pub(crate) code: CudaCode,
-    /// Whether it may be page-locked all the same.
+    /// Whether it may still be page-locked.
     pub(crate) may_be_locked: bool,
 }
 
-/// Registers memory. The error may be that of earlier work, and the call may have registered the
-/// memory all the same: then it is unregistered. CUDA would keep the pages of a range that is
-/// registered and goes, so what `may_be_locked` had better stay for ever.
+/// Registers memory. The error may come from earlier work, and the call may have registered the
+/// memory all the same. Then it is unregistered. Never free memory that `may_be_locked`: CUDA keeps
+/// the pages of a range that is freed while it is registered.
 ///
 /// # Safety
 ///

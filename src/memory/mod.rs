@@ -1,4 +1,4 @@
-//! Buffers that know who uses them: page-locked on the host ([`PinnedBuf`]), and on the device
+//! Buffers that track their uses: page-locked on the host ([`PinnedBuf`]), and on the device
 //! ([`DeviceBuf`]).
 //!
 //! A buffer is an untyped *region* (an address, a length in bytes, its hazards) in a typed wrapper.

@@ -37,7 +37,7 @@ use crate::sync::sanitizer;
 
 /// An untyped tracked block.
 pub(crate) struct PinnedRegion {
-    /// Taken by drop, and never before.
+    /// Taken only by drop.
     block: ManuallyDrop<BlockRef>,
 }
 
@@ -73,8 +73,8 @@ impl Drop for PinnedRegion {
 /// A buffer of `len` elements in page-locked host memory, from a [`PinnedPool`](crate::PinnedPool).
 ///
 /// The buffer knows which asynchronous copies still use it. [`read`](Self::read) and
-/// [`write`](Self::write) wait for those copies, and not for their streams. On an idle buffer that
-/// costs one load. Dropping the buffer, even in the middle of a copy, returns the block to the
+/// [`write`](Self::write) wait for those copies, not for their whole streams. On an idle buffer
+/// that costs one load. Dropping the buffer, even in the middle of a copy, returns the block to the
 /// pool, which reuses it only when the device is done with it.
 pub struct PinnedBuf<T: Pod> {
     region: PinnedRegion,
@@ -90,7 +90,7 @@ unsafe impl<T: Pod + Send> Send for PinnedBuf<T> {}
 unsafe impl<T: Pod + Sync> Sync for PinnedBuf<T> {}
 
 impl<T: Pod> PinnedBuf<T> {
-    /// Where its block came from.
+    /// The owner of its block.
     pub(crate) fn owner(&self) -> &dyn BlockOwner {
         self.region.block.owner()
     }
@@ -101,7 +101,7 @@ impl<T: Pod> PinnedBuf<T> {
         PinnedBuf { region, len, element: PhantomData }
     }
 
-    /// The host accesses all elements now, by their address.
+    /// Announces that the host accesses all elements now, by their address.
     pub(crate) fn announce_access(&self, access: Access) {
         self.region.bytes().announce_access(0..self.len * size_of::<T>(), access);
     }
@@ -127,8 +127,8 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// # Errors
     ///
-    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess), or the error of a copy that failed. The
-    /// contents are then not given out, and a later call queries the copy again.
+    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess), or the error of a copy that failed. No
+    /// contents are then returned, and a later call queries the copy again.
     pub fn read(&self) -> Result<&[T]> {
         self.as_slice().read_in("PinnedBuf::read")
     }
@@ -162,7 +162,7 @@ impl<T: Pod> PinnedBuf<T> {
 }
 
 impl PinnedBuf<u8> {
-    /// The block with its uses, instead of giving it back to its owner.
+    /// Takes the block with its uses, instead of returning it to its owner.
     #[cfg(feature = "capi")]
     pub(crate) fn into_block(self) -> BlockRef {
         let mut region = ManuallyDrop::new(self.region);
@@ -239,7 +239,7 @@ impl<'a> PinnedSliceMut<'a, u8> {
     ///
     /// # Safety
     ///
-    /// * During `'a` nobody has another view of them, nor does the host access them otherwise.
+    /// * During `'a` there is no other view of them, and the host does not access them otherwise.
     pub(crate) unsafe fn at(region: PinnedBytes<'a>, ptr: *mut u8, bytes: usize) -> Self {
         PinnedSliceMut { range: region.range(ptr, bytes), region, element: PhantomData }
     }
@@ -261,7 +261,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         self.read_in("PinnedSlice::read")
     }
 
-    /// As [`read`](Self::read), in a call of that name.
+    /// As [`read`](Self::read), in the call that `operation` names.
     fn read_in(&self, operation: &'static str) -> Result<&'a [T]> {
         self.region.settle(operation, in_bytes::<T>(&self.range), Access::Read)?;
         Ok(self.settled())
@@ -329,7 +329,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         self.write_in("PinnedSliceMut::into_write")
     }
 
-    /// As [`into_write`](Self::into_write), in a call of that name.
+    /// As [`into_write`](Self::into_write), in the call that `operation` names.
     fn write_in(self, operation: &'static str) -> Result<&'a mut [T]> {
         self.region.settle(operation, in_bytes::<T>(&self.range), Access::Write)?;
         Ok(self.settled())
@@ -351,7 +351,8 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
 
     fn settled(mut self) -> &'a mut [T] {
         // SAFETY: as for `PinnedSlice::settled`. Moreover, no device use of the elements is pending
-        // at all. The view borrows the buffer exclusively for 'a, so nobody else has them.
+        // at all. The view borrows the buffer exclusively for 'a, so there is no other reference to
+        // them.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.range.len()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Page-locked memory without its type: which block it lies in, and who uses that.
+//! Page-locked memory without its type: its block, and the uses of that block.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -10,15 +10,15 @@ use crate::context::Context;
 use crate::driver::Poll;
 use crate::error::{Error, ErrorKind, Found, Result};
 
-/// Page-locked memory that a copy names, without its type: where to record its uses. Somebody has
-/// the right to the block during `'a`.
+/// Page-locked memory that a copy names, without its type: where to record its uses. A [`BlockRef`]
+/// to the block exists during `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct PinnedBytes<'a>(&'a Block);
 
 impl<'a> PinnedBytes<'a> {
     /// # Safety
     ///
-    /// * A [`BlockRef`] to the block exists during `'a`, whoever has it.
+    /// * A [`BlockRef`] to the block exists during `'a`. Any owner will do.
     pub(crate) unsafe fn of(block: &'a Block) -> Self {
         PinnedBytes(block)
     }
@@ -94,7 +94,7 @@ impl<'a> PinnedBytes<'a> {
         Ok(())
     }
 
-    /// The host accesses the bytes now.
+    /// Announces that the host accesses the bytes now.
     #[inline]
     pub(super) fn announce_access(self, range: Range<usize>, access: Access) {
         let start = self.ptr().as_ptr().wrapping_add(range.start);

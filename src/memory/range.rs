@@ -1,10 +1,10 @@
-//! Arithmetic on element ranges: checked, before anything is enqueued (soundness rule 9).
+//! Arithmetic on element ranges, checked before anything is enqueued (soundness rule 9).
 
 use std::ops::{Bound, Range, RangeBounds};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// `len` elements of `T`, in words. Those of one byte, as all are in C, are called bytes.
+/// `len` elements of `T`, in words. Elements of one byte, as all are in C, are called bytes.
 pub(crate) fn counted<T>(len: usize) -> String {
     match size_of::<T>() {
         1 => format!("{len} bytes"),

@@ -10,7 +10,8 @@
 //!
 //! * The owner gets its memory back, or drops, only when the [`Registration`] has ended.
 //! * A guard of borrowed memory could be forgotten, and the memory would be usable again (soundness
-//!   rule 2). So nobody gets a guard: the buffer is a local of the function that runs the closure.
+//!   rule 2). So the program gets no guard: the buffer is a local of the function that runs the
+//!   closure.
 
 use std::fmt;
 use std::ops::{Deref, RangeBounds};
@@ -70,7 +71,7 @@ use crate::error::{Refused, Result};
 /// dropped or borrowed again, and also when the value is moved:
 ///
 /// * The slice stays where it is: mapped, readable and writable. It is no part of the value itself.
-/// * Nobody else accesses it, in this process or another.
+/// * No other code accesses it, in this process or another.
 /// * If [`is_page_locked`](Self::is_page_locked) says so, it is page-locked.
 pub unsafe trait HostMemory: Send + 'static {
     /// The type of the elements in the memory.
@@ -110,7 +111,7 @@ unsafe impl<T: Pod + Send> HostMemory for Box<[T]> {
 ///
 /// Dropping it blocks until the device is done with the memory and the runtime has unregistered it
 /// (`cudaHostUnregister`). Then the owner is dropped. In a host function another thread does all of
-/// that. If nobody can know whether the device is done, the owner leaks, and
+/// that. If it cannot be known whether the device is done, the owner leaks, and
 /// [`Device::quarantined_bytes`](crate::Device::quarantined_bytes) counts it.
 pub struct Registered<O: HostMemory> {
     buffer: PinnedBuf<O::Element>,
@@ -127,9 +128,9 @@ impl<O: HostMemory> Registered<O> {
         let (locked, terms) = if owner.is_page_locked() {
             (context.driver("Device::register").map(drop), Terms::LockedElsewhere)
         } else {
-            // SAFETY: the slice is readable and writable, and stays so while nobody uses the owner
-            // (`HostMemory`). Nobody does until the memory is unregistered, or forever. No
-            // operation uses the slice, since it is the owner's alone.
+            // SAFETY: the slice is readable and writable, and stays so while the owner is not used
+            // (`HostMemory`). This crate does not use it until the memory is unregistered. No
+            // operation uses the slice, because only the owner has access to it.
             (unsafe { page_lock(context, "Device::register", elements) }, Terms::Owned)
         };
         if let Err(error) = locked {
@@ -149,9 +150,10 @@ pub(crate) fn with_registered<T: Pod, R>(
 ) -> Result<R> {
     const OPERATION: &str = "Device::with_registered";
     let elements = NonNull::from(slice);
-    // SAFETY: the slice is borrowed until this function returns or unwinds. Before that the
-    // registration ends, here or by the buffer's drop. If the slice cannot be unregistered, the
-    // call fails, and nothing uses the slice. No operation uses what is borrowed mutably.
+    // SAFETY: the slice is borrowed until this function returns or unwinds. The registration ends
+    // before that, here or in the buffer's drop. If the slice cannot be unregistered, the call
+    // fails, and nothing uses the slice. No operation uses the slice, because it is borrowed
+    // mutably.
     unsafe { page_lock(context, OPERATION, elements) }?;
     let registration = Registration::new(context, elements, Box::new(()), Terms::Lent);
     let mut buffer = registration.buffer(elements.len());
@@ -191,15 +193,15 @@ pub(crate) struct Lent(Arc<Registration<()>>);
 
 #[cfg(feature = "capi")]
 impl Lent {
-    /// Blocks until the device is done with the memory, and unregisters it. Called when nobody uses
-    /// the buffer any more. A failure changes nothing.
+    /// Blocks until the device is done with the memory, and unregisters it. Called when the buffer
+    /// is no longer used. A failure changes nothing.
     pub(crate) fn end(&self, operation: &'static str) -> Result<()> {
         self.0.give_back(operation)
     }
 }
 
 impl<O: HostMemory> Registered<O> {
-    /// The buffer alone. Dropping it does what dropping this would do.
+    /// The buffer alone. Dropping it does the same as dropping `self`.
     #[cfg(feature = "capi")]
     pub(crate) fn into_buffer(self) -> PinnedBuf<O::Element> {
         self.buffer

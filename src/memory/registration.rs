@@ -1,5 +1,5 @@
-//! One range of memory that somebody else allocated, and that this crate page-locked
-//! (`cudaHostRegister`), or its owner.
+//! One range of memory that other code allocated. This crate or the owner page-locked it
+//! (`cudaHostRegister`).
 //!
 //! ```text
 //!   PinnedBuf -- BlockRef --> Registration { block, owner }
@@ -17,13 +17,12 @@
 //! * The owner is not touched before every recorded use is complete and the runtime has
 //!   unregistered the memory. This is the only drop of a buffer that waits. `cudaHostUnregister`
 //!   waits anyway.
-//! * Whatever goes wrong leaks the owner. It is kept in a `ManuallyDrop` and taken out at the very
-//!   end.
+//! * Every failure leaks the owner. It is kept in a `ManuallyDrop` and taken out at the very end.
 //! * A forked child keeps its copy of the memory. The memory belongs to the program, so there is no
-//!   `MADV_DONTFORK`: a child that reads its own `Vec` would die of it. No copy is torn by that if
-//!   the kernel copies page-locked pages inside `fork`, as Linux does since 5.9. Older kernels may
-//!   give the parent's next write a page that the device does not read, whoever page-locked the
-//!   memory.
+//!   `MADV_DONTFORK`: a child that reads its own `Vec` would crash. Copies stay correct if the
+//!   kernel copies page-locked pages inside `fork`, as Linux does since 5.9. On older kernels the
+//!   parent's next write may go to a new page that the device does not read, no matter which code
+//!   page-locked the memory.
 //! * No lock is held while the crate waits for a device, calls the runtime, or drops an owner.
 
 use std::mem::ManuallyDrop;
@@ -110,9 +109,9 @@ pub(super) struct Registration<O> {
 pub(super) enum Terms {
     /// The owner's.
     Owned,
-    /// The owner's, who has page-locked it, and unlocks it.
+    /// The owner's. The owner has page-locked it, and unlocks it.
     LockedElsewhere,
-    /// A caller's, who gets it back whatever happens.
+    /// A caller's. The caller always gets it back.
     Lent,
 }
 
@@ -125,7 +124,7 @@ enum NotEnded {
 }
 
 impl<O: Send + 'static> Registration<O> {
-    /// `elements` are page-locked: by the caller, unless the owner has done so.
+    /// `elements` are page-locked, by the caller or by the owner.
     pub(super) fn new<T>(
         context: &Arc<Context>,
         elements: NonNull<[T]>,
@@ -175,8 +174,8 @@ impl<O: Send + 'static> Registration<O> {
         if self.terms == Terms::LockedElsewhere {
             return Ok(());
         }
-        // SAFETY: every use has been recorded and is complete. Whoever ends the registration has
-        // the block alone, so no further use can come.
+        // SAFETY: every use has been recorded and is complete. The caller has the only right to the
+        // block, so no further use can come.
         unsafe { driver.host_unregister(self.block.ptr()) }.map_err(|code| {
             let what = format_args!("unregistering {bytes} bytes");
             NotEnded::Locked(self.context.error(code, "cudaHostUnregister", what))
@@ -195,7 +194,7 @@ impl<O: Send + 'static> Registration<O> {
         }
     }
 
-    /// The owner leaks.
+    /// Counts the memory of an owner that leaks.
     fn count_lost(&self) {
         self.context.quarantine(self.block.bytes(), "that were registered for copies");
     }
@@ -235,7 +234,7 @@ impl<O: Send + 'static> BlockOwner for Registration<O> {
         // SAFETY: `buffer` leaked one reference for the block, and the block comes back once.
         let me = unsafe { Arc::from_raw(self.me.as_ptr()) };
         let end = |registration: Arc<Self>| {
-            // Only lent memory fails here, and only while a panic unwinds: nobody could get the
+            // Only lent memory fails here, and only while a panic unwinds: no caller could get the
             // error.
             let _ = registration.end("Registered::drop");
         };

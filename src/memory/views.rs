@@ -1,8 +1,7 @@
 //! What the buffers of both kinds of memory, and the views of them, have in common.
 //!
-//! A view is a region, whose uses it is recorded in, and a range of elements. Two exclusive views
-//! of one buffer are disjoint. Conversions stand with their types: where one is missing, the
-//! compiler shows those that there are.
+//! A view is a region, which records its uses, and a range of elements. Two exclusive views of one
+//! buffer are disjoint.
 
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
@@ -137,8 +136,8 @@ macro_rules! exclusive {
             ///
             /// # Safety
             ///
-            /// * Of a view and its twins, one is used at a time, including everything that borrows
-            ///   from it.
+            /// * Only one of a view and its twins is used at a time, including everything that
+            ///   borrows from it.
             pub(crate) unsafe fn twin(&self) -> Self {
                 $view { region: self.region, range: self.range.clone(), element: PhantomData }
             }

@@ -1,9 +1,9 @@
-//! Finding out how far a stream has got, with few queries.
+//! Finds out how far a stream has got, with few queries.
 //!
 //! A query of a completed event costs as much as a small copy (`cudaEventQuery` on an H100's host:
-//! 1.25 us; of a pending one, 0.13 us), so positions are not asked about one by one. Along a stream
-//! completion is monotone, except between events recorded at the same moment. A wrong guess costs a
-//! query, never a wrong answer: only what a completed event covers is retired.
+//! 1.25 us; of a pending one, 0.13 us), so `advance` does not query position by position.
+//! Completion along a stream is monotone, except between events recorded at the same moment. A
+//! wrong guess costs a query, never a wrong answer: only what a completed event covers is retired.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,20 +15,21 @@ use crate::error::{CudaCode, Result};
 
 impl Timeline {
     /// Retires what is complete. Does not block. A stream that is stuck at its oldest event costs
-    /// one query. Otherwise the number of queries is logarithmic in what is pending: steps of
-    /// doubling length from the oldest event up to a pending one, then bisection.
+    /// one query. Otherwise the number of queries is logarithmic in the number of pending
+    /// positions: the search steps from the oldest event in doubling steps up to a pending one,
+    /// then bisects.
     ///
-    /// If all events are complete, the open group comes next. On a private stream it gets an event,
-    /// which is asked about. An exposed stream may be captured at any moment: there the group gets
-    /// an event for the next time, and a question that is allowed in a capture shows whether the
-    /// device is lost. Only if it can get no event, the stream itself is asked. In a host function
-    /// or a forked child, where no call is allowed, nothing happens.
+    /// If all events are complete, it looks at the open group. On a private stream it records an
+    /// event for the group and queries it. An exposed stream may be captured at any moment: there
+    /// it records an event for the next call, and makes a query that a capture allows, which shows
+    /// whether the device is lost. It queries the stream itself only if it can get no event. In a
+    /// host function or a forked child, where no call is allowed, it does nothing.
     ///
     /// # Errors
     ///
     /// What `cudaEventQuery`, `cudaStreamQuery` or `cudaStreamIsCapturing` reports.
     pub(crate) fn advance(&self) -> Result<()> {
-        // What others submit meanwhile is not looked at, so the loop ends.
+        // Positions that other threads submit from now on are ignored, so the loop ends.
         let mut limit = self.recorded.load(Ordering::Acquire);
         if self.retired.load(Ordering::Acquire) >= limit {
             return Ok(());
@@ -70,7 +71,7 @@ impl Timeline {
             self.poll(open.end - 1)?;
             return Ok(());
         }
-        // SAFETY: the stream is live; the question is allowed in a capture.
+        // SAFETY: the stream is live; `cudaStreamIsCapturing` is allowed in a capture.
         unsafe { driver.stream_capture(self.raw) }.map_err(|code| {
             self.context.error(code, "cudaStreamIsCapturing", "asking how far a stream is")
         })?;
@@ -83,7 +84,8 @@ impl Timeline {
         Ok(())
     }
 
-    /// Asks the stream, which can be given no event, and is not being captured.
+    /// Queries the stream itself, because no event could be recorded. The stream is not being
+    /// captured.
     fn ask_stream(&self, driver: &dyn Driver) -> Result<()> {
         let recorded = self.recorded.load(Ordering::Acquire);
         // SAFETY: the stream is live.
@@ -98,8 +100,9 @@ impl Timeline {
         Ok(())
     }
 
-    /// Finds out whether `position` is complete, by at most one query. Records nothing: without an
-    /// event, it asks a private stream, and no other. Errors are left to whoever waits.
+    /// Finds out whether `position` is complete, by at most one query. Records nothing. Without an
+    /// event it queries the stream, and only if that is private. Ignores errors: a later wait
+    /// reports them.
     pub(crate) fn look(&self, position: u64) {
         let Ok(driver) = self.context.driver("Timeline::look") else { return };
         let (event, end) = {
@@ -124,11 +127,12 @@ impl Timeline {
     }
 
     /// Called when `position` has been pushed. Once in a while it retires the older half of the
-    /// pending positions, if that is complete, with one query. Errors are left to whoever waits.
+    /// pending positions, if that is complete, with one query. Ignores errors: a later wait reports
+    /// them.
     ///
     /// The next sweep comes after half as many submissions as are pending, but at least
-    /// `SWEEP_ABOVE / 2`. So many submissions share its cost, and the list stays within a few times
-    /// of what is really pending.
+    /// `SWEEP_ABOVE / 2`. So many submissions share its cost, and the list is at most a few times
+    /// as long as what is really pending.
     #[inline]
     pub(super) fn sweep(&self, driver: &dyn Driver, position: u64) {
         // Two threads may sweep at once; that is cheaper than a read-modify-write.
@@ -149,7 +153,7 @@ impl Timeline {
         }
     }
 
-    /// [`Marks::event_near`] at the place and below the limit that `wanted` says.
+    /// Calls [`Marks::event_near`] with the position and the limit that `wanted` returns.
     fn event_near(
         &self,
         wanted: impl FnOnce(&Marks<Arc<Event>>) -> (u64, u64),

@@ -245,7 +245,7 @@ mod tests {
         };
         assert_eq!(near(&marks, 0, u64::MAX), Some(1));
         assert_eq!(near(&marks, 2, u64::MAX), Some(3));
-        assert_eq!(near(&marks, 2, 3), Some(1), "before, for there is none behind");
+        assert_eq!(near(&marks, 2, 3), Some(1), "the one before, since none follows");
         assert_eq!(near(&marks, 9, u64::MAX), Some(4));
         assert_eq!(near(&marks, 0, 1), None);
         marks.complete(3);

@@ -20,14 +20,14 @@
 //! # Invariants
 //!
 //! * **Covers.** A mark's `covers` is how many positions had been pushed *before its own event was
-//!   recorded*, or, in a group, before its operation was enqueued. A position is pushed only when
+//!   recorded*, or, in a group, before its operation was enqueued. A position is pushed only after
 //!   its enqueue has returned. A stream is FIFO, so when the event, or the operation, is complete,
 //!   all those positions are. Two threads may submit at once, in any order: a position says nothing
 //!   about the one before it, unless it covers it.
-//! * **Every pending position can be waited for.** By the first of these that there is: its own
-//!   event; the next event that covers it; on a private stream with nothing after the position,
-//!   the stream; a new event, which the waiter records at once, as a position without an operation;
-//!   the whole stream (soundness rule 7).
+//! * **Every pending position can be waited for.** By the first of these that exists: its own
+//!   event; the next event that covers it; on a private stream with nothing after the position, the
+//!   stream; a new event, which the waiter records at once, as a position without an operation; the
+//!   whole stream (soundness rule 7).
 //! * **A group is small.** Between a position and its event lie at most seven small copies, and
 //!   those that other threads enqueue at the same moment. Anything that may take longer, another
 //!   operation or a wait for another stream, closes the open group first.
@@ -41,7 +41,7 @@
 //! * **No driver call under the lock.** The mutex guards the list of marks, for a few instructions
 //!   at a time.
 //! * **Events are not recycled under a waiter.** A mark's event is shared by `Arc`; it is recorded
-//!   again only when nobody else holds it.
+//!   again only when there is no other owner.
 //!
 //! Any thread may submit, poll and wait at any time.
 
@@ -72,11 +72,12 @@ pub(crate) use submit::Fencing;
 /// Where a stream's handle comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Created, and destroyed, by this crate. A blocking one waits for the legacy default stream.
+    /// This crate creates and destroys it. A blocking stream waits for the legacy default stream.
     Owned { blocking: bool },
     /// The caller's own, or the legacy default stream.
     Foreign,
-    /// The per-thread default stream of this thread: the handle names another stream on any other.
+    /// The per-thread default stream of this thread. On another thread the handle names another
+    /// stream.
     PerThread(ThreadId),
 }
 
@@ -88,8 +89,8 @@ pub(crate) enum Exposure {
     /// Work that others enqueue on the stream: code outside this crate has the handle.
     Shared,
     /// Also work of other streams. A blocking stream and the per-thread default stream wait
-    /// implicitly for the legacy stream, and that one for them; a borrowed stream may be such a
-    /// one.
+    /// implicitly for the legacy stream, and the legacy stream for them. A borrowed stream may be
+    /// one of these.
     Bound,
 }
 
@@ -110,7 +111,7 @@ pub(crate) struct Timeline {
     next_sweep: AtomicU64,
     /// Unique among all streams of the process, past ones included.
     id: u64,
-    /// Equal to the next position if everything that is pending here is copies that are being made.
+    /// Equal to the next position if all pending work is copies that are running.
     moving: AtomicU64,
     /// One more than the next position at the moment when this stream was last made to wait for
     /// another stream.
@@ -153,7 +154,7 @@ impl Timeline {
         self.raw
     }
 
-    /// Unique among all streams of the process, and larger than those of older ones.
+    /// Unique among all streams of the process, and larger than the ids of older streams.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
@@ -163,12 +164,13 @@ impl Timeline {
         matches!(self.origin, Origin::Owned { .. })
     }
 
-    /// Remembers that the handle is known outside this crate, before the caller gives it out.
+    /// Notes that code outside this crate will have the handle. Called before the handle is given
+    /// out.
     pub(crate) fn expose(&self) {
         if !self.is_private() || self.exposed.swap(true, Ordering::AcqRel) {
             return;
         }
-        // In a forked child the lock may be held by a thread that exists in the parent only.
+        // In a forked child the lock may be held by a thread that exists only in the parent.
         if self.context.driver("Stream::as_raw").is_err() {
             return;
         }
@@ -180,7 +182,7 @@ impl Timeline {
         }
     }
 
-    /// Whether nobody outside this crate can enqueue on the stream, or capture it.
+    /// Whether only this crate can enqueue on the stream, or capture it.
     pub(crate) fn is_private(&self) -> bool {
         !self.exposed.load(Ordering::Acquire)
     }
@@ -215,8 +217,8 @@ impl Timeline {
             return Ok(driver);
         }
         self.check_thread(operation)?;
-        // Somebody has the handle, so the stream may be captured. SAFETY: the stream is live: owned
-        // ones until drop, foreign ones by the contract of whoever lent them.
+        // Code outside this crate has the handle, so the stream may be captured. SAFETY: the stream
+        // is live: owned ones until drop, foreign ones by the contract of whoever lent them.
         match unsafe { driver.stream_capture(self.raw) } {
             Ok(Capture::None) => Ok(driver),
             Ok(Capture::Active | Capture::Invalidated) => Err(Error::new(
@@ -233,7 +235,7 @@ impl Timeline {
         }
     }
 
-    /// Whether one thread only can enqueue here.
+    /// Whether only one thread can enqueue here.
     pub(crate) fn is_of_one_thread(&self) -> bool {
         matches!(self.origin, Origin::PerThread(_))
     }
@@ -277,8 +279,8 @@ impl Timeline {
         self.recorded.load(Ordering::Acquire)
     }
 
-    /// Whether everything that is pending here is copies that are being made right now, and later
-    /// work waits for no other stream. Never true of a stream that is not sealed.
+    /// Whether all pending work is copies that are running right now, and later work waits for no
+    /// other stream. Always false for a stream that is not sealed.
     pub(crate) fn is_moving(&self) -> bool {
         let recorded = self.recorded();
         self.exposure() == Exposure::Sealed
@@ -316,7 +318,8 @@ impl Timeline {
         self.publish(&marks);
     }
 
-    /// Whether `position` and all below it are known to be complete. Asks nobody.
+    /// Whether `position` and all below it are known to be complete. Takes no lock and makes no
+    /// driver call.
     #[inline]
     pub(crate) fn is_retired(&self, position: u64) -> bool {
         let is_retired = position < self.retired.load(Ordering::Acquire);
@@ -338,7 +341,7 @@ impl Drop for Timeline {
         let raw = self.raw;
         let is_owned = self.is_owned();
         let end = move |(context, marks): (Arc<Context>, Marks<Arc<Event>>)| {
-            // Inside, so that one thread, if a thread is needed, destroys all events.
+            // The events drop here, so that at most one extra thread destroys them all.
             drop(marks);
             if let Some(driver) = context.releaser().filter(|_| is_owned) {
                 // SAFETY: the stream came from `stream_create`, and this was its last owner. Work

@@ -1,4 +1,4 @@
-//! Enqueuing, and the events that tell when what was enqueued is complete.
+//! Enqueues work, and records the events that show when it is complete.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ pub(super) const GROUP: u64 = 8;
 /// The largest copy that joins a group: a few microseconds of bus time.
 const SMALL: usize = 64 << 10;
 
-/// Which event tells that an operation is complete.
+/// Which event shows that an operation is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fencing {
     /// One of its own, right after it.
@@ -34,10 +34,10 @@ impl Fencing {
 /// What became of a submission that reached the driver.
 #[must_use]
 pub(crate) struct Submission<R> {
-    /// To be recorded as a use of every buffer named, whatever the results below are: a call that
-    /// fails may have enqueued something.
+    /// The caller records it as a use of every buffer of the operation, even if the results below
+    /// are errors: a call that fails may have enqueued something.
     pub(crate) fence: Fence,
-    /// What the enqueuing call gave.
+    /// The result of the enqueuing call.
     pub(crate) value: DriverResult<R>,
     /// `Err` if the operation was enqueued but could be neither fenced nor waited for.
     pub(crate) fenced: Result<()>,
@@ -125,7 +125,7 @@ impl Timeline {
     fn take_event(&self, driver: &dyn Driver) -> Result<Arc<Event>> {
         {
             let idle = &mut self.lock().idle;
-            // The last one used is the likeliest to be cached. One that somebody still waits on
+            // The last one used is the likeliest to be cached. An event that still has a waiter
             // goes to the other end.
             for _ in 0..idle.len().min(4) {
                 match idle.pop_back() {

@@ -1,7 +1,6 @@
 //! Groups, their events and the search for what is complete, on the emulated device.
 //!
-//! How far a stream has got is set by a *barrier*: it waits for work of another stream that is
-//! stalled.
+//! A *barrier* stops a stream at a position: it waits for another stream, which is stalled.
 
 use std::sync::Arc;
 
@@ -119,7 +118,7 @@ fn whoever_asks_first_fences_the_group() {
             assert_eq!(rig.stream.poll(positions[1]).unwrap(), Poll::Done);
         }
         assert_eq!(rig.calls(Call::EventRecord), 1);
-        assert!(rig.is_retired_below(rig.end()), "the event was behind them all");
+        assert!(rig.is_retired_below(rig.end()), "the event came after them all");
         assert!(positions.iter().all(|&p| rig.stream.poll(p).unwrap() == Poll::Done));
         assert_eq!(rig.calls(Call::EventQuery), u64::from(!wait), "no more questions");
         rig.assert_clean();
@@ -171,7 +170,7 @@ fn another_stream_can_wait_for_a_group() {
     rig.assert_clean();
 }
 
-/// A wait that is enqueued already holds for everything behind it.
+/// A wait that is enqueued holds for all work enqueued after it.
 #[test]
 fn a_stream_waits_once_for_what_it_is_after_already() {
     let rig = Rig::eager();
@@ -200,7 +199,7 @@ fn a_stream_waits_once_for_what_it_is_after_already() {
     rig.assert_clean();
 }
 
-/// Whatever part of a stream is complete, one call finds it all, and nothing else.
+/// One call finds everything that is complete, and nothing else.
 #[test]
 fn advance_finds_all_that_is_complete_with_few_queries() {
     let kinds: [fn(u64) -> Fencing; 3] = [
@@ -232,7 +231,7 @@ fn advance_finds_all_that_is_complete_with_few_queries() {
         let bound = 2 * u64::from(total.checked_ilog2().unwrap_or(0)) + 3;
         assert!(queries <= bound, "{case}: {queries} queries");
 
-        // What is stuck at its front costs one question, whatever is behind it.
+        // A stream that is stuck at its front costs one query, however much is pending.
         let before = rig.calls(Call::EventQuery);
         rig.stream.advance().unwrap();
         assert!(rig.calls(Call::EventQuery) - before <= 1, "{case}");
@@ -243,7 +242,7 @@ fn advance_finds_all_that_is_complete_with_few_queries() {
     }
 }
 
-/// A look records nothing, and takes the stream's word where there is no event.
+/// A look records nothing, and queries the stream if there is no event.
 #[test]
 fn a_look_finds_what_is_complete_and_nothing_else() {
     let rig = Rig::eager();
@@ -303,7 +302,7 @@ fn faults_never_make_a_position_complete() {
         rig.barrier();
         let stuck: Vec<_> = (0..5).map(|_| rig.small()).collect();
         if call == Call::StreamQuery {
-            // It is reached only behind a record that failed.
+            // It is called only after a record has failed.
             rig.emulator.inject(Fault::forever(Call::EventRecord, CudaCode::UNKNOWN));
         }
         rig.emulator.inject(Fault { call, nth, code: CudaCode::UNKNOWN, repeat, late });
@@ -314,7 +313,7 @@ fn faults_never_make_a_position_complete() {
             assert!(stuck.iter().all(|&position| !rig.stream.is_complete(position)));
         }
         rig.open_gate();
-        // Without faults everything is found, and while only events cannot be had too.
+        // Everything is found without faults, and also if only events fail.
         if matches!(call, Call::EventCreate | Call::EventRecord) {
             assert_eq!(rig.stream.poll(stuck[4]).unwrap(), Poll::Done);
         }

@@ -1,4 +1,4 @@
-//! Asking and waiting for positions.
+//! Queries positions, and waits for them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ const REMEMBERED: usize = 8;
 
 /// What to wait for at a pending position.
 enum Target {
-    /// This event, which is that of this fence.
+    /// This event, which belongs to this fence.
     Event(Fence, Arc<Event>),
     /// The stream. When it is idle, everything pushed below this position is complete.
     Stream(u64),
@@ -39,8 +39,8 @@ impl Timeline {
             if let Some((fence, event)) = marks.event_for(position) {
                 return Ok(Some(Target::Event(fence, event)));
             }
-            // Nothing comes after it, so to wait for the stream will do, without another event.
-            // Only calls of this crate on other threads, at this moment, could prolong that wait.
+            // Nothing comes after it, so waiting for the stream is enough and needs no event. Only
+            // calls of this crate that other threads make at this moment could prolong that wait.
             if host && self.is_private() && position + 1 == marks.end() {
                 return Ok(Some(Target::Stream(marks.end())));
             }
@@ -48,7 +48,7 @@ impl Timeline {
         if let Some((fence, event)) = self.fence(self.open(operation)?, operation) {
             return Ok(Some(Target::Event(fence, event)));
         }
-        // The whole stream must not be asked while it is captured either.
+        // A captured stream must not be queried either.
         self.open(operation)?;
         Ok(Some(Target::Stream(self.recorded.load(Ordering::Acquire))))
     }
@@ -109,9 +109,10 @@ impl Timeline {
         Ok(())
     }
 
-    /// As [`wait`](Self::wait), and tries every way to know: the event, the stream, and repeated
-    /// queries. An error never counts as completion: copies that were enqueued before go on when a
-    /// device is lost, and when the driver unloads (docs/soundness.md, "A lost device").
+    /// As [`wait`](Self::wait), and tries every way to find out: the event, the stream, and
+    /// repeated queries. An error never counts as completion: copies that were enqueued before
+    /// continue when a device is lost, and when the driver unloads (docs/soundness.md, "A lost
+    /// device").
     pub(crate) fn finish(&self, position: u64, operation: &'static str) -> Result<()> {
         const PAUSE: Duration = Duration::from_micros(100);
         let Err(first) = self.wait(position, operation) else { return Ok(()) };
@@ -127,9 +128,8 @@ impl Timeline {
         }
     }
 
-    /// Makes later work of this stream wait, on the device, for `position` of `producer`. A wait
-    /// that is known to be there already is not repeated. If the host must wait, that is for
-    /// `operation`.
+    /// Makes later work of this stream wait, on the device, for `position` of `producer`. Does not
+    /// repeat a wait that is known to exist. If the host must wait, errors name `operation`.
     pub(crate) fn wait_for(
         &self,
         producer: &Timeline,
@@ -176,7 +176,7 @@ impl Timeline {
         after.push_back((producer.id, fence));
     }
 
-    /// A thread waits for the stream until the result is dropped, as recordings show it.
+    /// Recordings show that a thread waits for the stream until the result is dropped.
     pub(crate) fn shows_wait(&self, operation: &'static str) -> Option<impl Drop + use<>> {
         self.context.recording.begin(Kind::Wait, operation, || 0)
     }

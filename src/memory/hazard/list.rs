@@ -111,8 +111,8 @@ impl IntoIterator for Few {
     }
 }
 
-/// The uses that a buffer knows of. Mostly there is one, and it lies right here: whoever records
-/// uses of thousands of buffers touches one cache line of each.
+/// The uses that a buffer knows of. Mostly there is one, which is stored inline: to record uses of
+/// thousands of buffers touches one cache line of each.
 #[derive(Default)]
 #[repr(C)]
 pub(super) struct List {
@@ -121,8 +121,8 @@ pub(super) struct List {
     more: Option<Box<More>>,
 }
 
-/// Reads and writes are in separate lists, so that one of thousands of readers checks the writes
-/// only.
+/// Reads and writes are in separate lists, so that one of thousands of readers checks only the
+/// writes.
 #[derive(Default)]
 struct More {
     reads: Vec<Use>,

@@ -1,4 +1,4 @@
-//! Who uses a buffer, on which stream, and until when.
+//! The uses of a buffer: on which stream, and until when.
 //!
 //! Every buffer, pinned or device, owns a [`Hazards`]: the asynchronous operations that may still
 //! touch it. Each is a [`Use`]: a stream, a position, a byte range, and read or write. All waits of
@@ -17,8 +17,8 @@
 //!     no proof: two threads that fence at once may get their positions in another order than
 //!     their events.
 //!   * A write on the same device waited for it and covers its range
-//!     ([`supersede`](Hazards::supersede)). A use of another device stays. If the writing device
-//!     were lost, nobody would know when the other device is done.
+//!     ([`supersede`](Hazards::supersede)). A use of another device stays: if the writing device
+//!     were lost, nothing would show when the other device is done.
 //! * A use is dropped without the lock, because it may be the last owner of its stream.
 //! * The list is bounded by what is pending: see [`tidy`](Hazards::tidy).
 //! * `users` says, without the lock, whether the list is empty or has uses of one stream only. So
@@ -47,9 +47,9 @@ use list::{Few, List, TIDY_ABOVE};
 /// Stands for more than one stream. No object has this address.
 const SEVERAL: *mut Timeline = std::ptr::dangling_mut();
 
-/// To look at thousands of buffers, and to record their uses, takes as long as their cache lines
+/// Looking at thousands of buffers, and recording their uses, takes as long as their cache lines
 /// take to come from another core. So a buffer puts its hazards 8 bytes before the end of a line:
-/// `users` shares that line with what is only read, and the uses have the next one.
+/// `users` shares that line with fields that are only read, and the uses have the next line.
 #[derive(Default)]
 #[repr(C)]
 pub(crate) struct Hazards {
@@ -92,7 +92,7 @@ impl Hazards {
 
     /// Makes the list as short as what is pending. Forgets what is known to be complete, and merges
     /// the uses of each stream. If many streams are left, it queries each of them once. So streams
-    /// that nobody waits for are forgotten too, and dropped streams end.
+    /// that no caller waits for are forgotten too, and dropped streams end.
     #[cold]
     fn tidy(&self) {
         self.forget(Use::is_retired);
@@ -193,7 +193,7 @@ impl Hazards {
         pending
     }
 
-    /// Whether no uses are recorded. Some that are may be complete. One load.
+    /// Whether no uses are recorded. A recorded use may be complete already. One load.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.users.load(Ordering::Acquire).is_null()
@@ -205,8 +205,8 @@ impl Hazards {
         !users.is_null() && !std::ptr::eq(users, stream)
     }
 
-    /// Whether all uses are known to be complete. Those that are leave the list. Makes no driver
-    /// call.
+    /// Whether all uses are known to be complete. Removes the complete ones from the list. Makes no
+    /// driver call.
     #[inline]
     pub(crate) fn all_complete(&self) -> bool {
         if !self.is_idle() {

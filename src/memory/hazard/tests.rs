@@ -112,7 +112,7 @@ fn a_write_stands_for_earlier_uses_on_its_own_device_only() {
     assert!(is_known(&elsewhere) && is_known(&b) && !is_known(&a));
 }
 
-/// Each request uses the buffer on streams of its own, and nobody ever waits for those.
+/// Each request uses the buffer on streams of its own, and no caller ever waits for them.
 #[test]
 fn streams_that_are_gone_are_forgotten() {
     let device = Device::emulated().expect("no faults");
