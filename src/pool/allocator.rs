@@ -28,19 +28,19 @@ use super::PinnedPool;
 /// * It gives **plain memory**: the elements do not know which device uses them. Unsafe code that
 ///   hands their address to CUDA must keep them alive and untouched until the device is done with
 ///   them. [`PinnedBuf`](crate::PinnedBuf) does that for you.
-/// * Allocating blocks as [`PinnedPool::alloc`] does. If it fails, also because the budget is
-///   spent, collections end the process, as for any memory; their `try_` functions return an error.
+/// * Allocating blocks as [`PinnedPool::alloc`] does. If it fails, for example because the budget
+///   is spent, collections abort the process, as for any memory. Their `try_` functions return an
+///   error.
 /// * Alignments of more than 2 MiB are refused.
-/// * Growing and shrinking move nothing while the block has room and at least half of it stays in
-///   use.
+/// * Growing and shrinking happen in place while the block has room and at least half of it stays
+///   in use.
 /// * The allocator keeps the pool alive. Leaked memory (`Vec::leak`) stays valid.
-/// * A **forked child** does not have the memory, so `fork` neither copies it nor gives the parent
-///   other pages than those that a device reads. An access there ends the child by `SIGSEGV`;
-///   nothing ever reads wrong data. The allocator itself accesses nothing: a `Vec` or `Box` of
-///   elements without destructors drops quietly, and leaks. A collection whose elements have
-///   destructors (`Vec<String>`), and a map or a list, which keep their own links in the memory,
-///   access it when they drop. In the child give those to [`std::mem::forget`], or leave by `exec`
-///   or `_exit`.
+/// * A **forked child** does not have the memory, so `fork` neither copies it nor moves the parent
+///   to pages that the device does not read. An access there ends the child by `SIGSEGV`; nothing
+///   ever reads wrong data. The allocator itself accesses nothing: a `Vec` or `Box` of elements
+///   without destructors drops quietly, and leaks. A collection whose elements have destructors
+///   (`Vec<String>`), and a map or a list, which keep their own links in the memory, access it when
+///   they drop. In the child pass those to [`std::mem::forget`], or leave by `exec` or `_exit`.
 #[derive(Clone, Debug)]
 pub struct PinnedAllocator {
     pool: PinnedPool,
@@ -82,8 +82,8 @@ impl PinnedAllocator {
         bytes: usize,
     ) -> Result<NonNull<[u8]>, AllocError> {
         let new = self.allocate(to)?;
-        // SAFETY: both have room for `bytes`, and the new block is another one than the old, which
-        // is still allocated.
+        // SAFETY: both have room for `bytes`, and the blocks are distinct, because the old one is
+        // still allocated.
         unsafe { new.cast::<u8>().copy_from_nonoverlapping(ptr, bytes) };
         // SAFETY: the caller's first precondition.
         unsafe { self.deallocate(ptr, from) };
@@ -98,10 +98,10 @@ fn nothing(layout: Layout) -> NonNull<[u8]> {
 }
 
 // SAFETY: what `allocate` gives is the caller's until `deallocate`, or forever: the pool's table
-// holds it, and blocks that are out are not unmapped when the pool goes. It does not depend on
-// where the allocator is, and any clone is the same pool and can deallocate it. Layouts without
-// bytes have no block, neither in `allocate` nor in `deallocate`. A block has at least 1 byte, so
-// the size of the layout tells the two apart.
+// holds it, and the pool does not unmap allocated blocks when it drops. It does not depend on where
+// the allocator is, and any clone is the same pool and can deallocate it. Layouts without bytes
+// have no block, neither in `allocate` nor in `deallocate`. A block has at least 1 byte, so the
+// size of the layout tells the two apart.
 unsafe impl Allocator for PinnedAllocator {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if layout.size() == 0 {
@@ -113,7 +113,7 @@ unsafe impl Allocator for PinnedAllocator {
 
     unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
         if layout.size() != 0 {
-            // Fails in a forked child, where it leaks.
+            // Fails in a forked child, where the memory leaks.
             let _ = self.pool.deallocate_raw("PinnedAllocator::deallocate", ptr.as_ptr());
         }
     }
@@ -140,8 +140,8 @@ unsafe impl Allocator for PinnedAllocator {
     ) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: the same preconditions.
         let block = unsafe { self.grow(ptr, old, new) }?;
-        // SAFETY: the block is this caller's, `old.size()` lies in it, and the rest has the length
-        // said.
+        // SAFETY: the block belongs to this caller, `old.size()` lies in it, and the rest has the
+        // given length.
         unsafe {
             block.cast::<u8>().add(old.size()).write_bytes(0, block.len() - old.size());
         }

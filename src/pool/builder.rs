@@ -47,9 +47,8 @@ impl Builder {
         self
     }
 
-    /// The most that one thread keeps for itself, in bytes of free blocks. By default 16 MiB; never
-    /// more than a 32nd of the budget. With 0 threads keep nothing, and every allocation takes the
-    /// pool's lock.
+    /// The most bytes of free blocks that one thread keeps. By default 16 MiB; never more than a
+    /// 32nd of the budget. With 0 threads keep nothing, and every allocation takes the pool's lock.
     pub fn thread_cache_bytes(mut self, bytes: usize) -> Self {
         self.options.thread_cache_bytes = bytes;
         self
@@ -61,7 +60,8 @@ impl Builder {
         self
     }
 
-    /// The most threads that touch new memory. By default one per core, at most 16. 0 counts as 1.
+    /// The most threads that touch new memory at once. By default one per core, at most 16. 0
+    /// counts as 1.
     pub fn growth_threads(mut self, threads: usize) -> Self {
         self.options.growth_threads = threads;
         self
@@ -91,14 +91,14 @@ impl Builder {
         self
     }
 
-    /// Gives memory back automatically once it has been free for that long. Costs one thread, which
-    /// sleeps.
+    /// Gives memory back automatically after it has been free for this long. Costs one thread,
+    /// which sleeps.
     pub fn idle_age(mut self, age: Duration) -> Self {
         self.options.idle_age = Some(age);
         self
     }
 
-    /// Makes the pool. Page-locks nothing yet.
+    /// Makes the pool. Does not page-lock memory yet.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Size classes: which block a request gets.
+//! Size classes: they say which block a request gets.
 //!
 //! ```text
 //!   up to 2 KiB      multiples of 256 bytes
@@ -11,7 +11,7 @@
 
 /// Memory is page-locked in units of this many bytes.
 pub(super) const PAGE: usize = 4096;
-/// The largest alignment that can be asked for.
+/// The largest alignment of a request.
 pub(super) const MAX_ALIGN: usize = 2 << 20;
 
 const STEP: usize = 256;

@@ -34,7 +34,7 @@ use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard};
 
 pub(super) struct Core {
     pub(super) gate: Gate,
-    /// Tells the pools of a process apart.
+    /// Unique among the pools of the process.
     pub(super) id: u64,
     pub(super) context: Arc<Context>,
     pub(super) options: Options,
@@ -43,9 +43,9 @@ pub(super) struct Core {
     pub(super) me: Weak<Core>,
     /// What the handles of the pool share.
     pub(super) handle: OnceLock<Weak<dyn Any + Send + Sync>>,
-    /// CachePadded, since the slow ways write here and hits read the rest.
+    /// On its own cache lines: slow paths write it, and hits read the other fields.
     books: CachePadded<Mutex<Books>>,
-    /// Notified when there is something for the keeper to look at.
+    /// Notified when the keeper has something to do.
     pub(super) wake: CachePadded<Condvar>,
 }
 
@@ -53,7 +53,7 @@ impl Core {
     pub(super) fn new(context: Arc<Context>, options: Options) -> Arc<Core> {
         static POOLS: AtomicU64 = AtomicU64::new(1);
         Arc::new_cyclic(|me| {
-            // As aligned as can be asked for.
+            // Aligned to the largest alignment of a request.
             let nowhere = NonNull::new(ptr::without_provenance_mut(MAX_ALIGN)).expect("not null");
             Core {
                 gate: Gate::new(context.process()),
@@ -85,7 +85,7 @@ impl Core {
         unsafe { BlockRef::new(NonNull::from(&self.empty)) }
     }
 
-    /// Hands free blocks to the requests that wait for them, and lets go of the lock.
+    /// Gives free blocks to the requests that wait for them, and releases the lock.
     pub(super) fn serve(&self, mut books: MutexGuard<'_, Books>) {
         books.match_requests();
         if !books.queue.is_empty() {
@@ -93,7 +93,7 @@ impl Core {
             self.wake.notify_all();
         }
         if books.queue.first().is_none() && books.excess(&self.options).is_some() {
-            // If no thread can be had, the memory goes back later.
+            // If no thread can be started, the memory goes back later.
             let _ = self.call_keeper("PinnedPool::trim", &mut books);
         }
         let ready = std::mem::take(&mut books.ready);
@@ -101,7 +101,7 @@ impl Core {
         ready.into_iter().for_each(Delivery::make);
     }
 
-    /// Closes the gate, and puts all that threads keep into the books. The caller opens the gate
+    /// Closes the gate, and moves all that threads keep into the books. The caller opens the gate
     /// again, or leaves it closed.
     pub(super) fn collect(&self, books: &mut Books) {
         books.collect(&self.gate, |_: &Cache| true);
@@ -122,7 +122,7 @@ impl Core {
         for slab in slabs {
             let bytes = slab.memory.bytes();
             // SAFETY: all blocks of a slab that has left the books are free, so no pending
-            // operation names the memory, and nobody accesses it. The thread is not inside a host
+            // operation names the memory, and no code accesses it. The thread is not inside a host
             // function: `trim` has asked `Context::driver`, and `close` and the keeper run on
             // ordinary threads.
             if unsafe { slab.release(&self.context) } { released += bytes } else { lost += bytes }
@@ -133,7 +133,7 @@ impl Core {
         books.store.keep_unreleased(lost);
         books.counts.trims += u64::from(released > 0);
         self.serve(books);
-        // Others may wait for what this thread had.
+        // Reported without the lock: other threads may wait for what this thread held.
         trace::released(released, lost);
         released
     }
@@ -141,7 +141,8 @@ impl Core {
     /// See [`PinnedPool::trim_to`](super::PinnedPool::trim_to).
     pub(super) fn trim(&self, operation: &'static str, keep: usize) -> Result<usize> {
         self.context.driver(operation)?;
-        // Twice: what threads have posted must be in the books before `retire` can find it done.
+        // Collects twice: blocks that threads have posted must be in the books before `retire` can
+        // find them complete.
         self.collect_once(&mut self.lock());
         self.retire();
         let mut books = self.lock();

@@ -1,4 +1,4 @@
-//! The pool's errors: which memory is missing, who holds it, and what to do.
+//! The pool's errors: which memory is missing, what holds it, and what to do.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ pub(super) fn hopeless(operation: &'static str, size: Size, stats: &Stats) -> Er
 
 #[cold]
 pub(super) fn timed_out(operation: &'static str, size: Size, pool: Brief) -> Error {
-    /// The message. It is formatted only when somebody reads it.
+    /// The message. It is formatted only on demand.
     struct NoBlockInTime(usize, Brief);
 
     impl Display for NoBlockInTime {

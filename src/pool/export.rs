@@ -1,7 +1,7 @@
 //! A snapshot of a pool for other programs: as JSON, and for Prometheus.
 //!
-//! Two tables say what is exported, [`POOL`] and [`CLASS`]; the formats are two ways to print them.
-//! Numbers are exact: bytes and counts are integers, and times whole nanoseconds.
+//! The tables [`POOL`] and [`CLASS`] list what is exported; both formats print them. Numbers are
+//! exact: bytes and counts are integers, and times whole nanoseconds.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -79,8 +79,8 @@ impl Stats {
     }
 
     /// The snapshot in Prometheus' text format, version 0.0.4, for an endpoint that is scraped. The
-    /// label `pool` tells the pools of a process apart. A response may describe a metric only once:
-    /// [`all_to_prometheus`](Self::all_to_prometheus) has several pools in one.
+    /// label `pool` distinguishes the pools of a process. A response may describe a metric only
+    /// once: [`all_to_prometheus`](Self::all_to_prometheus) has several pools in one.
     ///
     /// A metric is called `pinlane_pool_` and its key of [`to_json`](Self::to_json); times are in
     /// `_seconds`, and counters end in `_total`: `pinlane_pool_live_bytes`,
@@ -91,8 +91,9 @@ impl Stats {
         Self::all_to_prometheus(&[(pool, self)])
     }
 
-    /// The snapshots of several pools as one response, as [`to_prometheus`](Self::to_prometheus)
-    /// has one. Each has a name of its own, the value of its label `pool`.
+    /// The snapshots of several pools as one response, in the format of
+    /// [`to_prometheus`](Self::to_prometheus). Each has its own name, the value of its label
+    /// `pool`.
     #[must_use]
     pub fn all_to_prometheus(pools: &[(&str, &Stats)]) -> String {
         let label = |name: &str| format!("pool=\"{}\"", escape(name));
@@ -118,8 +119,8 @@ fn members<S>(metrics: &[Metric<S>], stats: &S) -> String {
     metrics.iter().map(member).collect::<Vec<_>>().join(",")
 }
 
-/// One metric for Prometheus: what it is, once, and a line for each set of labels. Nothing if there
-/// are none.
+/// One metric for Prometheus: one description, and a line for each set of labels. Writes nothing if
+/// there are no labels.
 fn family<'a, S: 'a>(
     text: &mut String,
     prefix: &str,
@@ -146,7 +147,7 @@ fn family<'a, S: 'a>(
     }
 }
 
-/// A label's value, as Prometheus' text format wants it.
+/// Escapes a label's value for Prometheus' text format.
 fn escape(value: &str) -> String {
     value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n")
 }

@@ -24,8 +24,8 @@
 //! # Invariants
 //!
 //! * A block is reused only when every recorded use of it is complete, by stream position.
-//! * What is page-locked never exceeds `max_bytes`.
-//! * Nobody makes a driver call, or calls user code, under the pool's lock.
+//! * Page-locked memory never exceeds `max_bytes`.
+//! * No driver call and no user code runs under the pool's lock.
 //! * Dropping a buffer waits for no device and makes no driver call, with two exceptions: the last
 //!   buffer of a pool without handles frees the pool, and the last owner of a stream destroys it.
 //! * A hit writes to nothing that another thread writes to, or reads on its own hits.
@@ -34,8 +34,8 @@
 //!
 //! # The files
 //!
-//! Read `thread/hit` first: an allocation and a drop, when all goes well. Then `core`, which draws
-//! the rest of the way.
+//! Read `thread/hit` first: the fast path of an allocation and a drop. Then read `core`, which
+//! shows the other paths.
 //!
 //! ```text
 //!   mod                  the handle, and the forms of `alloc`
@@ -115,7 +115,7 @@ pub use options::PageLocking;
 /// block that all threads share; a block that a device is done with; new memory; memory held by
 /// free blocks of other sizes or other threads; a block that a device will be done with. Requests
 /// that wait are served in the order in which they came. If one needs more room than there is, it
-/// and the smaller ones behind it take turns, so that neither starves. The forms differ in when
+/// takes turns with the smaller ones after it, so that neither starves. The methods differ in when
 /// they give up:
 ///
 /// | | grows | waits for devices | waits for buffers to be dropped |
@@ -132,17 +132,17 @@ pub struct PinnedPool {
     handle: Arc<PoolHandle>,
 }
 
-/// What the clones share; the pool closes with the last.
+/// The state that the clones share; the pool closes with the last one.
 struct PoolHandle {
     core: Arc<Core>,
-    /// What they have given out by address.
+    /// The memory that they have given out by address.
     table: AddressTable,
 }
 
 impl Drop for PoolHandle {
     fn drop(&mut self) {
         if self.core.context.is_current() {
-            // If no thread can be had the core leaks, because live buffers rely on it.
+            // If no thread can be started, the core leaks, because live buffers rely on it.
             let lost = |core: &mut Arc<Core>| trace::released(0, core.lock().store.committed);
             on_ordinary_thread(self.core.clone(), Core::close, lost);
         } else {
@@ -240,12 +240,12 @@ impl PinnedPool {
         self.alloc_as("PinnedPool::alloc_timeout", len, align_of::<T>(), patience)
     }
 
-    /// As [`alloc_timeout`](Self::alloc_timeout), without a limit, as a future. Polling may block
-    /// only in `cudaEventQuery`. Dropping the future withdraws the request.
+    /// As [`alloc_timeout`](Self::alloc_timeout), without a limit, as a future. Polling blocks at
+    /// most in `cudaEventQuery`. Dropping the future withdraws the request.
     ///
     /// Requests are served in the order in which they were first polled. A task that is woken to
-    /// take its turn and does not poll is passed over until it does, so a forgotten future holds
-    /// nobody up. But it leaks the block that it gets, as a forgotten buffer does.
+    /// take its turn and does not poll is passed over until it does, so a forgotten future delays
+    /// no other request. But it leaks the block that it gets, as a forgotten buffer does.
     ///
     /// # Errors
     ///
@@ -289,7 +289,8 @@ impl PinnedPool {
         self.trim_to(0)
     }
 
-    /// As [`trim`](Self::trim), but leaves up to `cached_bytes` of free memory: what was used last.
+    /// As [`trim`](Self::trim), but leaves up to `cached_bytes` of free memory, the most recently
+    /// used.
     ///
     /// # Errors
     ///
@@ -298,8 +299,8 @@ impl PinnedPool {
         self.handle.core.trim("PinnedPool::trim", cached_bytes)
     }
 
-    /// From now on a growth page-locks memory for blocks of its size until there are `bytes` bytes
-    /// of them, in one piece, as far as the budget allows.
+    /// Makes later growths larger: each page-locks, in one piece, what is missing of `bytes` bytes
+    /// of blocks of its size, as far as the budget allows.
     pub(crate) fn grow_by(&self, bytes: usize) {
         self.handle.core.lock().store.slab_bytes = bytes;
     }
@@ -308,7 +309,7 @@ impl PinnedPool {
         &self.handle.core.context
     }
 
-    /// What the pool holds and has done. Takes a short lock. In a forked child all numbers are 0: a
+    /// The statistics of the pool. Takes a short lock. In a forked child all numbers are 0: a
     /// thread that exists only in the parent may hold the lock there.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -29,7 +29,7 @@ pub(super) struct Options {
     pub(super) page_locking: PageLocking,
     pub(super) flags: HostFlags,
     pub(super) growth_threads: usize,
-    /// Above the first, free memory is given back until the second is left.
+    /// If more than the first is free, memory is given back until the second is left.
     pub(super) watermarks: Option<(usize, usize)>,
     pub(super) idle_age: Option<Duration>,
 }

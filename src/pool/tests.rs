@@ -1,4 +1,4 @@
-//! What a pool does that does not show from outside.
+//! Tests of behaviour that does not show from outside.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,8 +12,8 @@ use crate::driver::emulated::Emulator;
 use crate::error::ErrorKind;
 use crate::sync::atomic::Ordering::Relaxed;
 
-/// To look at what other threads keep stops them all. A thread that is in its lane shows whether
-/// somebody waits for it.
+/// Looking at what other threads keep stops them all. A thread that stays in its lane shows whether
+/// a caller waits for it.
 #[test]
 fn c_rule_16_a_pool_that_has_nothing_is_asked_without_stopping_threads() {
     let device = Device::of_emulator(&Emulator::builder().build(), 0).expect("no faults");
@@ -27,7 +27,7 @@ fn c_rule_16_a_pool_that_has_nothing_is_asked_without_stopping_threads() {
     assert_eq!(none, Err(ErrorKind::NotReady));
     other.busy.store(false, Relaxed);
 
-    // What it keeps is found: of this size, but not of another.
+    // A kept block of this size is found, but not one of another size.
     let block = pool.alloc::<u8>(4096).expect("it grows");
     drop(block);
     core.lock().collect(&core.gate, |_| true);
@@ -50,7 +50,7 @@ fn c_rule_16_a_pool_that_has_nothing_is_asked_without_stopping_threads() {
     assert!(pool.try_alloc::<u8>(4096).is_ok());
 }
 
-/// However long the queue is, a freed block is offered once for each size that is asked for.
+/// A freed block is offered once for each requested size, however long the queue is.
 #[test]
 fn memory_is_looked_for_once_for_each_size_in_the_queue() {
     let mut queue = Queue::default();
@@ -78,7 +78,7 @@ fn memory_is_looked_for_once_for_each_size_in_the_queue() {
     let sizes_of = |queue: &Queue| queue.sizes().map(|size| size.bytes).collect::<Vec<_>>();
     assert_eq!(sizes_of(&queue), [4096, 8192]);
     assert_eq!(queue.of_sizes(&[sizes[1]].into()).len(), 1000);
-    // The first ones leave, from the front and from the back.
+    // The first requests leave, from the front and from the back.
     let early = numbers[..2500].iter().rev().filter(|&number| number % 3 != 1);
     early.for_each(|&number| assert!(queue.remove(number).is_some()));
     assert!(queue.remove(numbers[0]).is_none());

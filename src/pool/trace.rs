@@ -1,10 +1,10 @@
 //! Events for the `tracing` crate, with that feature; `events.md` lists them for users. Losses are
-//! also told to the process's listener ([`notice`](crate::notice)).
+//! also reported to the process's listener ([`notice`](crate::notice)).
 //!
-//! A subscriber is user code: it is called with nothing locked, and its panics end here. It may
-//! wait for memory from the pool. So the keeper does not call it, nor does a thread that hands an
-//! outcome to another: the [helpers](crate::wakers) do. What a call learns of itself is told on its
-//! thread, when the call holds nothing that others wait for.
+//! A subscriber is user code: it is called without locks, and its panics end here. It may wait for
+//! memory from the pool. So neither the keeper nor a thread that delivers an outcome to another
+//! calls it: the [helpers](crate::wakers) do. A call reports its own results on its own thread,
+//! when it holds nothing that others wait for.
 
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables, unused_macros))]
 
@@ -21,8 +21,9 @@ use crate::notice;
 #[cfg(feature = "tracing")]
 use crate::{process::call_user, wakers};
 
-/// `tracing::event!` with the pool's target; nothing without the feature. It is told `here`,
-/// `elsewhere` by a helper, or, without such a word, here unless this thread is the keeper.
+/// `tracing::event!` with the pool's target; expands to nothing without the feature. `here` reports
+/// on this thread, `elsewhere` on a helper. Without either it reports here unless this thread is
+/// the keeper.
 macro_rules! event {
     (here, $level:ident, $($event:tt)*) => {
         #[cfg(feature = "tracing")]
@@ -95,7 +96,7 @@ pub(super) fn released(bytes: usize, lost: usize) {
     }
 }
 
-/// Nobody can say whether the device is done with a block.
+/// It cannot be known whether the device is done with a block.
 pub(super) fn quarantined(bytes: usize) {
     event!(ERROR, bytes, "quarantined: the device cannot say if it is done");
     notice::quarantined(bytes, "of a pool's page-locked memory");

@@ -1,4 +1,4 @@
-//! What a pool has under its lock: the books.
+//! The state of a pool under its lock: the books.
 
 pub(super) mod parked;
 pub(super) mod queue;
@@ -24,18 +24,18 @@ pub(crate) struct Books {
     pub(crate) store: Store,
     pub(crate) caches: Vec<Arc<Cache>>,
     pub(crate) queue: Queue,
-    /// Outcomes to be handed over once the lock is free.
+    /// Outcomes to deliver after the lock is released.
     pub(crate) ready: Vec<Delivery>,
     pub(crate) counts: Counts,
-    /// How many batches are neither here nor in buffers at the moment: blocks on their way from a
-    /// thread to the books, and slabs on their way to the system.
+    /// How many batches are in transit, neither here nor in buffers: blocks that go from a thread
+    /// to the books, and slabs that go to the system.
     pub(crate) under_way: usize,
     pub(crate) keeper: Option<Thread>,
     pub(crate) keeper_runs: bool,
     pub(crate) last_request: Instant,
     /// When blocks in flight were last checked without a request.
     pub(crate) looked_at: Instant,
-    /// What was still free when the keeper had given back what it could.
+    /// How many bytes were still free after the keeper last gave memory back.
     pub(crate) kept_bytes: usize,
     /// The keeper is page-locking memory.
     pub(crate) growing: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Books {
     pub(crate) largest_part: usize,
     /// The last growth failed; the next is for one block only.
     pub(crate) frugal: bool,
-    /// No handle to the pool is left; buffers may be.
+    /// No handle to the pool exists any more. Buffers may exist.
     pub(crate) closed: bool,
 }
 
@@ -83,8 +83,8 @@ impl Books {
         }
     }
 
-    /// Ends the requests that no memory can come back for. Every few blocks that are lost ask for
-    /// that, so requests are looked at only if there is one to end.
+    /// Ends the requests that no memory can ever serve. Every few lost blocks cause a call, so it
+    /// looks at requests only if there may be one to end.
     #[cold]
     fn end_hopeless(&mut self) {
         let sizes = self.queue.sizes();
@@ -100,8 +100,8 @@ impl Books {
         }
     }
 
-    /// Puts all that threads keep into the books, as far as it is `wanted`. Closes the gate; the
-    /// caller opens it again, or leaves it closed.
+    /// Moves what the `wanted` threads' caches keep into the books. Closes the gate; the caller
+    /// opens it again, or leaves it closed.
     pub(crate) fn collect(&mut self, gate: &Gate, wanted: fn(&Cache) -> bool) {
         gate.close();
         let store = &mut self.store;
@@ -133,7 +133,7 @@ impl Books {
         slabs
     }
 
-    /// How much free memory should be given back without being asked; `None` also if that was tried
+    /// How much free memory the pool should give back by its own options. `None` also if it tried
     /// and hardly anything has been freed since.
     pub(crate) fn excess(&self, options: &Options) -> Option<usize> {
         let free = self.store.free_bytes;
@@ -205,7 +205,7 @@ impl Books {
     }
 }
 
-/// Puts all that a thread keeps into the books.
+/// Moves all that a thread keeps into the books.
 ///
 /// # Safety
 ///

@@ -1,8 +1,8 @@
 //! Blocks in flight: freed, but perhaps still used by a device.
 //!
 //! Each stream has a queue of the blocks that it used, in the order in which they came. A stream is
-//! FIFO: what it is done with is at the front. A block that several streams use moves from one
-//! queue to the next. A stuck stream holds up its own queue, and nothing else.
+//! FIFO: finished blocks are at the front. A block that several streams use moves from one queue to
+//! the next. A stuck stream holds up its own queue, and nothing else.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use crate::memory::block::BlockRef;
 use crate::timeline::Timeline;
 
-/// How many blocks are looked at between two holds of the lock.
+/// How many blocks are examined between two acquisitions of the lock.
 const BATCH: usize = 64;
 
 /// The blocks in flight, by the number of their stream.
 #[derive(Default)]
 pub(crate) struct Parked {
     lots: BTreeMap<u64, (Arc<Timeline>, VecDeque<BlockRef>)>,
-    /// All that is in flight, including what is being looked at without the lock.
+    /// All blocks in flight, including those examined right now without the lock.
     pub(crate) blocks: usize,
 }
 
@@ -27,8 +27,8 @@ impl Parked {
         &mut lot.or_insert_with(|| (stream.clone(), VecDeque::new())).1
     }
 
-    /// The streams with parked blocks. Those without leave the books. The caller must drop the
-    /// result without the lock, because a stream may end with it.
+    /// The streams with parked blocks. Streams without any leave the books. The caller must drop
+    /// the result without the lock, because a stream may end with it.
     pub(crate) fn streams(&mut self) -> Vec<Arc<Timeline>> {
         let streams = self.lots.values().map(|(stream, _)| stream.clone()).collect();
         self.lots.retain(|_, (_, blocks)| !blocks.is_empty());

@@ -6,20 +6,20 @@
 //!
 //! # Fairness
 //!
-//! Free blocks, and room in the budget, go to the first request in the queue that they are enough
-//! for. From time to time they go to the first request only, so that smaller ones cannot overtake
-//! it forever: see [`Request::alone_for`].
+//! Free blocks, and room in the budget, go to the first request in the queue that they can serve.
+//! From time to time they go to the first request only, so that smaller ones cannot overtake it
+//! forever: see [`Request::alone_for`].
 //!
-//! A waiting thread is always there to take its block, but a task may be forgotten. So a task is
-//! *called* (woken) when the first turn of its request comes, and has turns only while it answers
-//! by polling. If [`ABSENT_AFTER`] other requests are served before it answers, its request is
+//! A waiting thread always takes its block, but a task may be forgotten. So a task is *called*
+//! (woken) when the first turn of its request comes, and has turns only while it answers by
+//! polling. If [`ABSENT_AFTER`] other requests are served before it answers, its request is
 //! *absent*: it is passed over until the task polls.
 //!
 //! # Cost
 //!
 //! Callers can make the queue as long as they like, and it is used under the pool's lock. So a
-//! request has a number, by which it is found and removed from any place at a logarithmic cost, and
-//! what looks for requests that free memory is enough for looks at one of each size.
+//! request has a number, by which it is found and removed at a logarithmic cost, and a search for
+//! requests that free memory can serve looks at one request of each size.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -35,18 +35,18 @@ use crate::process::call_user;
 use crate::sync::{Condvar, Mutex};
 use crate::wakers;
 
-/// How many others are served before a task that does not answer is passed over.
+/// A task that does not answer is passed over after this many other requests were served.
 const ABSENT_AFTER: u64 = 64;
 
-/// Who waits for a request.
+/// The waiter of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Waiter {
     /// A thread, in the call.
     Thread,
     Task {
-        /// When it last answered; at first, when it came.
+        /// When it last answered. At first, when it arrived.
         answered: Instant,
-        /// If it has been called since: how many requests had been served by then.
+        /// If it has been called since: how many requests had been served at that time.
         called: Option<u64>,
     },
 }
@@ -68,12 +68,12 @@ pub(crate) struct Request {
     /// The call, for messages.
     pub(crate) operation: &'static str,
     pub(crate) size: Size,
-    /// Ends with an error when only live buffers stand in its way, instead of waiting until
-    /// somebody drops one.
+    /// Ends with an error when only live buffers stand in its way, instead of waiting for a buffer
+    /// to drop.
     pub(crate) gives_up: bool,
     pub(crate) waiter: Waiter,
     pub(crate) since: Instant,
-    /// There was no room for new memory at once.
+    /// There was no room for new memory at first.
     pub(crate) waited: bool,
     pub(crate) reply: Arc<Reply>,
 }
@@ -90,10 +90,10 @@ impl Request {
         there.then_some(turn.left)
     }
 
-    /// The request waits for room, which comes only if nobody takes the blocks that are freed. But
-    /// others must go on too, because the holder of a block may need another one to finish. So
-    /// turns alternate and double: 10 ms for all, 10 ms for the request, 20 ms for all, 40 ms for
-    /// the request, and so on, up to 1.28 s; then from the beginning.
+    /// The request waits for room, which appears only while no other request takes the freed
+    /// blocks. But others must make progress too, because the holder of a block may need another
+    /// one to finish. So turns alternate and double: 10 ms for all, 10 ms for the request, 20 ms
+    /// for all, 40 ms for the request, and so on, up to 1.28 s; then from the beginning.
     fn turn(&self) -> Option<Turn> {
         const TURN: Duration = Duration::from_millis(10);
         const CYCLE: u128 = 256;
@@ -129,13 +129,13 @@ pub(crate) struct Queue {
     requests: BTreeMap<u64, Request>,
     /// Those that are not absent.
     present: BTreeSet<u64>,
-    /// The same, by what they ask for.
+    /// The same, by size.
     by_size: BTreeMap<Size, BTreeSet<u64>>,
     giving_up: BTreeSet<u64>,
     /// How many requests of each size there are, absent ones included.
     sizes: BTreeMap<Size, usize>,
-    /// Those that were called and have not answered. They are few: only the first is called, and
-    /// others are the first only when it is absent.
+    /// Those that were called and have not answered. They are few: only the first present request
+    /// is called.
     called: Vec<u64>,
     next: u64,
     /// How many requests the books have served.
@@ -143,7 +143,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// How many there are, absent ones included.
+    /// How many requests there are, absent ones included.
     pub(crate) fn len(&self) -> usize {
         self.requests.len()
     }
@@ -184,7 +184,7 @@ impl Queue {
         self.requests.get_mut(&number)
     }
 
-    /// The sizes that are asked for, also by absent requests.
+    /// The requested sizes, including those of absent requests.
     pub(crate) fn sizes(&self) -> impl Iterator<Item = Size> {
         self.sizes.keys().copied()
     }
@@ -238,7 +238,7 @@ impl Queue {
     }
 
     /// If the turn of the first request has begun and its task has not answered in it: the task,
-    /// to be called. It is called once.
+    /// which the caller must call. Returned once.
     pub(crate) fn call_first(&mut self) -> Option<Arc<Reply>> {
         let number = self.first()?;
         let first = self.requests.get_mut(&number)?;
@@ -253,7 +253,7 @@ impl Queue {
         }
     }
 
-    /// The task of a request was called and has polled: it is no longer absent.
+    /// Notes that the task of a request was called and has polled: it is no longer absent.
     pub(crate) fn answer(&mut self, number: u64) -> Option<&Request> {
         let request = self.requests.get_mut(&number)?;
         request.waiter = Waiter::task();
@@ -263,7 +263,8 @@ impl Queue {
         self.requests.get(&number)
     }
 
-    /// A request was served, from the queue or past it. Those that do not answer may be absent now.
+    /// Notes that a request was served, from the queue or past it. Tasks that do not answer may be
+    /// absent now.
     pub(crate) fn count_served(&mut self) {
         self.served += 1;
         let is_absent = |number: &mut u64| self.requests[number].is_absent(self.served);
@@ -273,8 +274,8 @@ impl Queue {
         }
     }
 
-    /// Serves the requests for which `take` finds free blocks: first come, first served. When there
-    /// is none for a request, there is none for the others of its size.
+    /// Serves the requests for which `take` finds free blocks, first come, first served. If there
+    /// is no block for one request, it skips the others of its size.
     pub(crate) fn serve(
         &mut self,
         mut take: impl FnMut(Size) -> Option<BlockRef>,
@@ -310,7 +311,7 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Hands the outcome over. Call it without the pool's lock.
+    /// Delivers the outcome. Call it without the pool's lock.
     pub(crate) fn make(self) {
         match (&self.result, self.waited) {
             (Ok(_), Some(time)) => trace::waited(self.bytes, time),
@@ -332,9 +333,9 @@ pub(crate) struct Reply {
 struct Outcome {
     result: Option<Result<BlockRef>>,
     waker: Option<Waker>,
-    /// The task must poll, or it will be passed over.
+    /// The task must poll, or its request will be passed over.
     called: bool,
-    /// Nobody waits any more.
+    /// The waiter has gone.
     abandoned: bool,
 }
 
@@ -362,7 +363,7 @@ impl Reply {
         waker.into_iter().for_each(wakers::wake);
     }
 
-    /// Nobody waits any more: a block that comes, or has come, goes back to the pool.
+    /// Notes that the waiter has gone: a block that arrives, or has arrived, goes back to the pool.
     pub(crate) fn abandon(&self) {
         let mut outcome = self.outcome.lock();
         outcome.abandoned = true;
@@ -389,8 +390,8 @@ impl Reply {
         }
     }
 
-    /// The outcome, or a note to wake `task` when it is there; and whether the task had been
-    /// called.
+    /// Returns the outcome, or arranges to wake `task` when it arrives; and whether the task had
+    /// been called.
     pub(crate) fn poll(&self, task: &mut Context<'_>) -> (Poll<Result<BlockRef>>, bool) {
         // Cloning and dropping a waker runs user code.
         let new = task.waker().clone();

@@ -1,4 +1,4 @@
-//! What a pool holds and what it has done.
+//! The statistics of a pool: what it holds, and what it has done.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Durations {
     }
 }
 
-/// Growths for which the system refused the preferred way, so that the pool used another.
+/// Growths for which the system refused the preferred method, so that the pool used another.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrowthFallbacks {
@@ -56,7 +56,7 @@ pub struct ClassStats {
     pub cached: usize,
     /// Dropped, but perhaps still used by a device.
     pub in_flight: usize,
-    /// Lost: nobody could prove that the device is done with them.
+    /// Lost: the pool could not prove that the device is done with them.
     pub quarantined: usize,
     /// How often memory was page-locked for this size.
     pub growths: u64,
@@ -82,12 +82,12 @@ pub struct Stats {
     pub live_bytes: usize,
     /// Free, and ready to be used again.
     pub cached_bytes: usize,
-    /// The part of `cached_bytes` that threads keep for themselves.
+    /// The part of `cached_bytes` in the threads' own caches.
     pub thread_bytes: usize,
     /// Dropped, but perhaps still used by a device.
     pub in_flight_bytes: usize,
-    /// Lost: nobody could prove that the device is done with them, or the system did not take them
-    /// back. Never freed, never reused.
+    /// Lost: the pool could not prove that the device is done with them, or the system refused to
+    /// take them back. Never freed, never reused.
     pub quarantined_bytes: usize,
     /// Allocations served from free blocks.
     pub hits: u64,
@@ -95,13 +95,13 @@ pub struct Stats {
     pub thread_hits: u64,
     /// Allocations for which no block was free.
     pub misses: u64,
-    /// Page-locking of new memory.
+    /// Growths: page-locking of new memory.
     pub growths: Durations,
     /// Allocations that waited because the budget did not allow new memory.
     pub waits: Durations,
     /// Times that memory was given back to the system.
     pub trims: u64,
-    /// Growths that were done another way than wanted.
+    /// Growths that did not get the preferred method.
     pub fallbacks: GrowthFallbacks,
     /// Threads that keep blocks.
     pub threads: usize,
@@ -124,7 +124,7 @@ pub(crate) struct Counts {
     pub(crate) fallbacks: GrowthFallbacks,
 }
 
-/// What one growth did another way than wanted.
+/// Where one growth did not get the preferred method.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fallbacks {
     pub(crate) not_registered: bool,
@@ -142,7 +142,7 @@ impl GrowthFallbacks {
     }
 }
 
-/// What an error says about the pool: only what is known without counting.
+/// What an error says about the pool: the numbers that are known without counting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Brief {
     pub(crate) max_bytes: usize,

@@ -1,5 +1,5 @@
-//! Which memory is page-locked, and which of its blocks are free or in flight: pure data, changed
-//! under the pool's lock. It makes no driver calls.
+//! Which memory is page-locked, and which of its blocks are free or in flight. Pure data, changed
+//! under the pool's lock, without driver calls.
 //!
 //! ```text
 //!   stocks, by size                  slabs
@@ -12,11 +12,11 @@
 //!
 //! * `committed` counts every byte from before it is page-locked until it is released, including
 //!   memory whose release failed. It never exceeds `max_bytes`.
-//! * A slab that has left the books with all its blocks free has no user. Only such slabs are
+//! * A slab that has left the books with all its blocks free is unused. Only such slabs are
 //!   released.
 //! * Live blocks, and those that threads keep, are in no list here. Their slab counts them.
 //! * A free block is *loose* (in its stock) or *sorted* (in its slab). Blocks that threads exchange
-//!   stay loose. They are sorted when somebody wants to know which slabs are wholly free.
+//!   stay loose. They are sorted when the pool looks for slabs that are wholly free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
@@ -36,7 +36,7 @@ pub(crate) struct Slab {
     blocks: NonNull<[Block]>,
     /// The number of the stock of its size.
     stock: usize,
-    /// Says which of the blocks an address lies in.
+    /// The slab's entry in the index that finds a block by address.
     known: Known,
     /// Sorted free blocks.
     free: Vec<BlockRef>,
@@ -113,7 +113,7 @@ pub(crate) struct Stock {
     pub(crate) growths: u64,
 }
 
-/// What became of a block in flight.
+/// The outcome for a block in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Free,
@@ -125,7 +125,7 @@ pub(crate) enum Fate {
 #[derive(Default)]
 pub(crate) struct Store {
     pub(crate) max_bytes: usize,
-    /// So many bytes of a size are to be page-locked in one slab, or what is missing of them, where
+    /// The wanted bytes of one size: a growth page-locks what is missing of them in one slab, if
     /// there is room.
     pub(crate) slab_bytes: usize,
     pub(crate) committed: usize,
@@ -134,7 +134,7 @@ pub(crate) struct Store {
     pub(crate) unreleased: usize,
     /// Bytes of slabs that are stuck.
     stuck: usize,
-    /// Memory has been lost, and nobody has looked yet which requests that ends.
+    /// Memory has been lost, and the requests that this ends have not been looked for yet.
     pub(crate) newly_lost: bool,
     stocks: Vec<Stock>,
     by_size: BTreeMap<Size, usize>,
@@ -199,9 +199,9 @@ impl Store {
         self.serving(size).find(|&stock| self.stocks[stock].free > 0)
     }
 
-    /// Whether a request of `size` could be served if every buffer were dropped and the devices
-    /// were done with them: by a block that is not lost, or by new memory in place of all that can
-    /// be released. Once false it stays false.
+    /// Whether a request of `size` could be served if every buffer were dropped and every device
+    /// were done: by a block that is not lost, or by new memory in place of all that can be
+    /// released. Once false it stays false.
     pub(crate) fn could_serve(&self, size: Size) -> bool {
         let left = self.max_bytes - self.stuck - self.unreleased;
         let alive = |stock: usize| self.stocks[stock].blocks > self.stocks[stock].quarantined;
@@ -228,7 +228,7 @@ impl Store {
         Some(block)
     }
 
-    /// A block is free again.
+    /// Takes a block that is free again.
     pub(crate) fn put(&mut self, block: BlockRef) {
         let stock = self.stock_of(&block);
         stock.loose.push(block);
@@ -254,7 +254,7 @@ impl Store {
         }
     }
 
-    /// A block came back whose uses may be pending. It is parked even if they are complete by now:
+    /// Takes a block back whose uses may be pending. It is parked even if they are complete by now:
     /// [`retire`](crate::pool::keeper::retire) ends them, without the lock, because a stream may
     /// end with them.
     pub(crate) fn park(&mut self, block: BlockRef) {
@@ -268,9 +268,9 @@ impl Store {
         }
     }
 
-    /// A block that was taken out of a lot is free, or used by another stream, or lost: if nobody
-    /// can say whether the device is done with it, it is never used again and its slab is never
-    /// released (soundness rule 4).
+    /// Settles a block that was taken out of a queue: it is free, or used by another stream, or
+    /// lost. If it cannot be known whether the device is done with it, the block is never used
+    /// again and its slab is never released (soundness rule 4).
     pub(crate) fn unpark(&mut self, block: BlockRef, fate: Fate) {
         self.parked.blocks -= 1;
         let stock = self.stock_of(&block);
@@ -285,7 +285,7 @@ impl Store {
         }
     }
 
-    /// A block of this slab is lost.
+    /// Notes that a block of this slab is lost.
     fn stick(&mut self, home: usize) {
         let slab = self.slabs[home].as_mut().expect("a slab with blocks outside stays");
         if !std::mem::replace(&mut slab.stuck, true) {
@@ -294,7 +294,7 @@ impl Store {
         self.newly_lost = true;
     }
 
-    /// The system did not take slabs of so many bytes.
+    /// Notes that the system did not take back slabs of this many bytes.
     pub(crate) fn keep_unreleased(&mut self, bytes: usize) {
         self.unreleased += bytes;
         self.newly_lost |= bytes > 0;
@@ -310,7 +310,7 @@ impl Store {
         fits
     }
 
-    /// Committed bytes have been released, or could not be page-locked.
+    /// Uncommits bytes that have been released, or could not be page-locked.
     pub(crate) fn release(&mut self, bytes: usize) {
         self.committed -= bytes;
     }
@@ -357,8 +357,8 @@ impl Store {
         stock.with_free.insert(home);
     }
 
-    /// Takes wholly free slabs out of the books, those first that have been free for longest, until
-    /// `bytes` of free blocks are gone; only slabs that were free before `before`, if given. Their
+    /// Takes wholly free slabs out of the books, those free for longest first, until `bytes` of
+    /// free blocks are gone. With `before`, only slabs that were free before that time. Their
     /// memory stays committed until it is [released](Self::release).
     pub(crate) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
         self.sort();
@@ -391,7 +391,7 @@ impl Store {
         taken
     }
 
-    /// How many blocks are not here: live, or kept by threads.
+    /// How many blocks are outside of the books: live, or kept by threads.
     pub(crate) fn outside(&self) -> usize {
         let outside = |stock: &Stock| stock.blocks - stock.free - stock.parked - stock.quarantined;
         self.stocks.iter().map(outside).sum()

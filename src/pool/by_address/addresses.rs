@@ -7,9 +7,9 @@
 //!
 //! # Invariants
 //!
-//! * Nodes are made when they are needed and stay until the map drops. Entries start as null.
-//! * Neighbours in memory are no neighbours in their leaf, so threads that allocate side by side do
-//!   not write to one cache line.
+//! * Nodes are made on demand and stay until the map drops. Entries start as null.
+//! * Neighbouring blocks have distant entries, so threads that allocate side by side do not write
+//!   to one cache line.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -31,11 +31,11 @@ pub(crate) struct Addresses {
     root: AtomicPtr<Root>,
 }
 
-/// What it points to is up to the caller.
+/// The caller defines what it points to.
 pub(crate) type AddressEntry = AtomicPtr<Block>;
 
 impl Addresses {
-    /// The entry of an address, if anything ever began near it.
+    /// The entry of an address, if its leaf has been made.
     #[inline]
     pub(crate) fn get(&self, address: usize) -> Option<&AddressEntry> {
         let [root, middle, leaf] = path(address)?;
@@ -93,7 +93,7 @@ fn make<T, const N: usize>(place: &AtomicPtr<Node<T, N>>) -> &Node<T, N> {
     let node = match place.compare_exchange(ptr::null_mut(), node.as_ptr(), set, fail) {
         Ok(_) => node.as_ptr(),
         Err(theirs) => {
-            // SAFETY: allocated above with that layout, and nobody else has seen it.
+            // SAFETY: allocated above with that layout, and not published.
             unsafe { dealloc(node.as_ptr().cast(), layout) };
             theirs
         }
@@ -112,9 +112,9 @@ impl Drop for Addresses {
             if node.is_null() {
                 return;
             }
-            // SAFETY: the node is there, and the map, which alone has it, is being dropped.
+            // SAFETY: the node exists, and the map, its only owner, is being dropped.
             unsafe { &mut *node }.0.iter_mut().for_each(each);
-            // SAFETY: `make` allocated it with that layout; nobody uses it any more.
+            // SAFETY: `make` allocated it with that layout; it is no longer used.
             unsafe { dealloc(node.cast(), Layout::new::<Node<T, N>>()) };
         }
         free(&mut self.root, |middle| free(middle, |leaf| free(leaf, |_| ())));

@@ -1,4 +1,4 @@
-//! Which block an address lies in: a sorted table of slabs that is read without a lock.
+//! Finds the block that an address lies in: a sorted table of slabs that is read without a lock.
 //!
 //! ```text
 //!   slabs   [ slab | slab | slab ]      ascending, under a lock
@@ -10,9 +10,9 @@
 //! # Invariants
 //!
 //! * The slabs do not overlap.
-//! * A reader takes what it has found only if `version` was even and the same before and after the
-//!   search. Otherwise it searches under the lock. Rows that change under a reader give wrong
-//!   numbers, and nothing of them is dereferenced.
+//! * A reader uses its result only if `version` was even and the same before and after the search.
+//!   Otherwise it searches under the lock. Rows that change under a reader give wrong numbers,
+//!   which are never dereferenced.
 //! * Tables stay until the index drops, because a reader may be in an old one. Each is twice as
 //!   long as the one before, so all of them are at most twice as long as the last.
 
@@ -51,7 +51,7 @@ pub(crate) struct Index {
 #[derive(Default)]
 struct Slabs {
     sorted: Vec<Extent>,
-    /// The last is the one in use. Boxed, since readers have their addresses.
+    /// The last is the one in use. Boxed, because readers have their addresses.
     #[allow(clippy::vec_box)]
     tables: Vec<Box<Table>>,
 }
@@ -110,7 +110,7 @@ impl Index {
         slabs[..behind].last().copied()
     }
 
-    /// The last slab that begins at or below `address`, unless the rows change meanwhile.
+    /// The last slab that begins at or below `address`, unless the rows change during the search.
     #[inline]
     fn search(&self, address: usize) -> Option<Extent> {
         // SAFETY: null, or a table, which stays as long as the index.
@@ -147,7 +147,7 @@ impl Index {
         let Slabs { sorted, tables } = slabs;
         let version = self.version.load(Ordering::Relaxed);
         self.version.store(version.wrapping_add(1), Ordering::Relaxed);
-        // Who reads a changed row also reads the odd version, or a later one.
+        // A reader that sees a changed row also sees the odd version, or a later one.
         fence(Ordering::Release);
         let mut same = same;
         if tables.last().is_none_or(|table| table.0.len() < sorted.len()) {
@@ -165,5 +165,5 @@ impl Index {
     }
 }
 
-/// The rows of the first table. In tests tables grow soon.
+/// The rows of the first table. Few in tests, so that tables grow soon.
 const FEWEST: usize = if cfg!(test) { 1 } else { 64 };

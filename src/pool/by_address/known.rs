@@ -2,12 +2,12 @@
 //!
 //! Memory of a pool often comes back to the crate as a slice: from a `Vec` with an allocator of a
 //! pool, from `PinnedBuf::read`, or as an address from C. It is page-locked, so the device can copy
-//! it directly. For that the crate must find the block, which records who uses the memory.
+//! it directly. For that the crate must find the block, which records the uses of the memory.
 //!
 //! # Invariants
 //!
 //! * A slab enters the index before its first block is given out. It leaves the index after its
-//!   last block came back for good, and before its memory is released.
+//!   last block has come back for good, and before its memory is released.
 //! * So every address in memory that a pool has given out is found. An address in other memory is
 //!   not: while a slab is in the index, no other memory lies at its addresses.
 //! * A forked child has an index of its own, without the slabs of its parent: their memory does not
@@ -63,8 +63,7 @@ pub(crate) unsafe fn block_at<'a>(
         return None;
     }
     // SAFETY: the address lies in the slab, which has that many blocks. The block is allocated, by
-    // the precondition, so the slab does not go before `'a` ends, and somebody has the right to the
-    // block.
+    // the precondition, so the slab stays until `'a` ends, and a `BlockRef` to the block exists.
     let found = unsafe { PinnedBytes::of(slab.blocks.add(number).as_ref()) };
     found.context().same_driver(context).then_some(found)
 }

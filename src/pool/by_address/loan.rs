@@ -1,4 +1,4 @@
-//! A block that is lent out of the table, to work on it with nothing locked.
+//! A block that is lent out of the table, to work on it without a lock.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -15,7 +15,7 @@ use crate::memory::block::Block;
 pub(crate) struct Loan<'a> {
     table: &'a AddressTable,
     entry: &'a AddressEntry,
-    /// What the entry was.
+    /// The entry before it was marked.
     was: *mut Block,
     /// Never dropped with the loan: the block goes back to the table.
     buffer: ManuallyDrop<PinnedBuf<u8>>,
@@ -36,10 +36,10 @@ impl AddressTable {
         if was == lent || entry.compare_exchange(was, lent, set, fail).is_err() {
             return Err(busy(operation, address));
         }
-        // SAFETY: this thread has marked it as lent, and nobody takes out what is lent.
+        // SAFETY: this thread has marked it as lent, and a lent block is never taken out.
         let buffer = ManuallyDrop::new(whole(unsafe { block_of(was) }));
         let loan = Loan { table: self, entry, was, buffer };
-        // The block that began there a moment ago may have made room for a smaller one.
+        // A smaller block may have replaced the one that was found there.
         let holds = address - loan.as_ptr().addr() < loan.len();
         if holds { Ok(loan) } else { Err(unknown(operation, address)) }
     }
@@ -70,14 +70,14 @@ impl DerefMut for Loan<'_> {
 }
 
 impl Drop for Loan<'_> {
-    /// The block goes back to the table, or to the pool if it was freed meanwhile.
+    /// Puts the block back into the table, or gives it to the pool if it was freed during the loan.
     fn drop(&mut self) {
         // SAFETY: taken once, here, and not used afterwards.
         let block = unsafe { ManuallyDrop::take(&mut self.buffer) }.into_block();
         let lent = self.was.map_addr(|entry| entry | LENT);
         let (set, fail) = (Ordering::Release, Ordering::Acquire);
         match self.entry.compare_exchange(lent, self.was, set, fail) {
-            // The entry names it again.
+            // The entry names the block again.
             Ok(_) => _ = block.into_raw(),
             Err(_) => {
                 self.entry.store(ptr::null_mut(), Ordering::Release);

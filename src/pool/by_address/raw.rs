@@ -1,4 +1,4 @@
-//! Memory by address: what allocators for C and for collections call.
+//! Memory by address: the functions that the allocators for C and for collections call.
 
 use std::ptr::NonNull;
 #[cfg(feature = "capi")]
@@ -71,8 +71,8 @@ impl PinnedPool {
     }
 
     /// Takes back what [`allocate_raw`](Self::allocate_raw) gave; null is fine. Does not block. The
-    /// memory may belong to somebody else at once, or when all its recorded uses are complete,
-    /// including one that is being recorded.
+    /// memory may be allocated again at once, or when all its recorded uses are complete, including
+    /// one that is being recorded.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What is out of a pool by address, for allocators that get nothing back but a pointer.
+//! The allocated blocks of a pool by address, for allocators that get only a pointer back.
 //!
 //! ```text
 //!   allocate ---> table: address -> block ---> deallocate
@@ -12,15 +12,16 @@
 //! * The table owns the blocks that are in it. A block leaves the table before it goes back to the
 //!   pool, so an address is in the table once.
 //! * An address is never trusted: it is looked up in the table first.
-//! * An entry is null, or the address of a block's descriptor, with its class in the bits above and
-//!   two marks in the lowest: it is lent, and it was freed while it was lent. Whoever changes the
-//!   entry with a compare-and-swap has the block alone.
-//! * Allocating and freeing a block that threads keep is one store and one compare-and-swap, on a
-//!   cache line that belongs to the address. The others, which are rare and take the pool's lock
-//!   anyway, are also in a list under a lock, so that they are found by an address inside of them.
-//! * If the last handle of a pool goes, what is out leaks: nobody can give it back, and memory is
-//!   never unmapped under its user.
-//! * No block is given back, and no driver called, under the lock.
+//! * An entry is null, or the address of a block's descriptor, with its class in the highest bits
+//!   and two marks in the lowest: the block is lent, and it was freed while it was lent. The thread
+//!   that changes the entry with a compare-and-swap has the block alone.
+//! * Allocating and freeing a block of a class that threads keep is one store and one
+//!   compare-and-swap, on a cache line that belongs to the address. Blocks without a class are rare
+//!   and take the pool's lock anyway. They are also in a list under a lock, which finds them by an
+//!   address inside of them.
+//! * When the last handle of a pool drops, allocated blocks leak: they can no longer be given back,
+//!   and memory is never unmapped under its user.
+//! * Under the lock no block is given back and no driver call is made.
 
 use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
@@ -43,7 +44,7 @@ pub(crate) struct AddressTable {
 
 /// The lowest bit of the class in an entry.
 const CLASS: u32 = 56;
-/// In place of a class.
+/// Marks a block without a class.
 const LARGE: usize = 0xff;
 pub(crate) const LENT: usize = 1;
 const FREED: usize = 2;
@@ -51,10 +52,10 @@ const _: () = assert!(align_of::<Block>() > (LENT | FREED));
 
 /// # Safety
 ///
-/// * The caller alone has taken `entry` out of its place, or marked it as lent.
+/// * The caller has taken `entry` out of its place, or has marked it as lent.
 pub(crate) unsafe fn block_of(entry: *mut Block) -> BlockRef {
     let block = entry.map_addr(|address| address & ((1 << CLASS) - 1) & !(LENT | FREED));
-    // SAFETY: `insert` made the entry of a right, which the table had alone until the caller took
+    // SAFETY: `insert` made the entry from a right, which only the table had until the caller took
     // it.
     unsafe { BlockRef::new(NonNull::new_unchecked(block)) }
 }
@@ -79,8 +80,8 @@ impl AddressTable {
         entry.store(block, Ordering::Release);
     }
 
-    /// Takes out the block that begins at `address`; `None` if it is lent, whose end then gives it
-    /// back.
+    /// Takes out the block that begins at `address`; `None` if it is lent: the end of the loan then
+    /// gives it back.
     #[inline]
     pub(crate) fn remove(
         &self,
@@ -109,7 +110,7 @@ impl AddressTable {
         Err(self.not_the_begin(operation, address))
     }
 
-    /// A block that has just been taken out of its entry has no size any more.
+    /// Removes the size of a block that has just been taken out of its entry.
     pub(crate) fn forget_size(&self, block: &Block) {
         if block.class.is_none() {
             self.large.lock().remove(&block.ptr().addr().get());

@@ -1,8 +1,8 @@
-//! Page-locking new memory, and giving it back.
+//! Page-locks new memory, and gives it back.
 //!
 //! There are two ways. [`Register`](PageLocking::Register) takes memory from the system, touches it
-//! with several threads and page-locks it in place. [`Allocate`](PageLocking::Allocate) leaves all
-//! of that to the runtime. An emulated machine that watches the host sees only memory that it has
+//! with several threads and page-locks it in place. [`Allocate`](PageLocking::Allocate) leaves this
+//! to the runtime. An emulated machine that watches the host sees only memory that it has
 //! allocated, so there the pool does not register.
 //!
 //! Memory is registered in one call if the system allows it. It may refuse one large call where it
@@ -43,7 +43,7 @@ pub(crate) struct SlabMemory {
 }
 
 enum LockedBy {
-    /// In parts of this many bytes; `usize::MAX` if in one.
+    /// In parts of this many bytes; `usize::MAX` if in one part.
     Registration(ManuallyDrop<Pages>, usize),
     Allocation,
 }
@@ -74,7 +74,7 @@ impl SlabMemory {
     /// # Safety
     ///
     /// * No operation that names the memory is pending on any stream.
-    /// * Nobody accesses it any more.
+    /// * It is no longer accessed.
     /// * The calling thread is not inside a host function.
     pub(crate) unsafe fn release(self, context: &Context) -> bool {
         let Some(driver) = context.releaser() else { return false };
@@ -99,10 +99,11 @@ impl SlabMemory {
 /// # Safety
 ///
 /// * The memory came from `driver.host_alloc`, with this length, and is not freed.
-/// * No operation that names it is pending on any stream, and nobody accesses it any more.
+/// * No operation that names it is pending on any stream, and it is no longer accessed.
 /// * The calling thread is not inside a host function.
 unsafe fn free(driver: &dyn Driver, ptr: NonNull<u8>, bytes: usize) -> bool {
-    // The runtime may give the pages to others. Where it forbids the advice, it shares none.
+    // Children get the pages again, because the runtime may reuse them. Where it forbids the
+    // advice, it does not share them.
     let _ = leave_to_children(ptr, bytes);
     // SAFETY: the caller's preconditions.
     let freed = unsafe { driver.host_free(ptr) }.is_ok();
@@ -116,7 +117,7 @@ unsafe fn free(driver: &dyn Driver, ptr: NonNull<u8>, bytes: usize) -> bool {
 pub(crate) enum NotLocked {
     /// The runtime may not be called here.
     Refused(Error),
-    /// The system does not have enough memory. How much it has, if it says so.
+    /// The system does not have enough memory; with the amount that it has, if known.
     NoMemory(Option<usize>),
     /// The runtime's call failed.
     Runtime(&'static str, CudaCode),
@@ -127,7 +128,7 @@ pub(crate) enum NotLocked {
 pub(crate) enum Parts {
     /// In one call.
     One,
-    /// With at most this many bytes in a call, and in smaller parts where the system refuses that.
+    /// With at most this many bytes in a call, and in smaller parts if the system refuses that.
     UpTo(usize),
 }
 
@@ -168,7 +169,7 @@ pub(crate) fn page_lock(
     Ok((allocate(context, driver, bytes, options.flags)?, fallbacks))
 }
 
-/// Leaves all of it to the runtime.
+/// Leaves mapping and page-locking to the runtime.
 fn allocate(
     context: &Context,
     driver: &dyn Driver,
@@ -180,7 +181,7 @@ fn allocate(
     if keep_from_children(ptr, bytes).is_ok() {
         return Ok(SlabMemory { ptr, bytes, locked_by: LockedBy::Allocation });
     }
-    // SAFETY: it was just allocated, so that nobody knows of it; the driver may be called here.
+    // SAFETY: it was just allocated and has no other user; the driver may be called here.
     if !unsafe { free(driver, ptr, bytes) } {
         context.quarantine(bytes, "that were to grow a pool");
     }
@@ -202,7 +203,7 @@ fn map(
     })
 }
 
-/// Registers `pages`, as `parts` says; parts shrink until the first one works.
+/// Registers `pages` in the given parts, which shrink until the first one works.
 fn register(
     driver: &dyn Driver,
     context: &Context,
@@ -215,14 +216,14 @@ fn register(
         Parts::One => usize::MAX,
         Parts::UpTo(largest) => largest,
     };
-    // Leaked if they may still be page-locked.
+    // The pages leak if they may still be page-locked.
     let pages = ManuallyDrop::new(pages);
     loop {
         let (registered, answer) = register_parts(driver, context.ordinal(), options, &pages, part);
         let Err(NotRegistered { code, may_be_locked }) = answer else {
             return Ok(SlabMemory { ptr, bytes, locked_by: LockedBy::Registration(pages, part) });
         };
-        // SAFETY: these parts have just been registered, and nobody knows of them.
+        // SAFETY: these parts have just been registered and have no other user.
         if !unsafe { unregister(driver, ptr, registered, part) } || may_be_locked {
             context.quarantine(bytes, "that were to grow a pool");
             return Err(NotLocked::Runtime("cudaHostRegister", code));
@@ -258,7 +259,7 @@ fn register_parts(
             std::thread::sleep(PAUSE);
         }
         // SAFETY: the range lies in the pages, which are mapped, readable and writable, and are
-        // unmapped only after they have been unregistered. Nobody knows of them yet.
+        // unmapped only after they have been unregistered. They have no other user yet.
         unsafe {
             let start = pages.ptr().add(range.start);
             lock::register(driver, device, start, range.len(), flags)?;

@@ -1,10 +1,10 @@
-//! How much memory may be page-locked here, as far as the system says.
+//! How much memory may be page-locked here, according to the system.
 //!
 //! Page-locked memory cannot be swapped out or reclaimed. If a pool takes too much of the machine,
 //! or of the control group that the process runs in, the kernel kills the process. So the default
 //! budget of a pool is half of the lowest limit.
 //!
-//! Nothing here fails: a limit that the system does not tell counts as none.
+//! No function here fails: a limit that the system does not report counts as no limit.
 
 use std::fmt;
 use std::fs;
@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::pool::books::stats::in_units;
 
-/// The default budget where the system says nothing.
+/// The default budget if the system reports no limit.
 const FALLBACK: usize = 1 << 30;
 /// Before a growth of this size or more, the pool asks whether the system has enough memory.
 const LARGE: usize = 64 << 20;
-/// A number from here on means "no limit": control groups of version 1 have no word for it.
+/// A number from here on means "no limit": control groups of version 1 write a large number for it.
 const UNLIMITED: usize = 1 << 62;
 
 /// Half of the lowest limit; 1 GiB if none is known. Reads a few small files.
@@ -25,11 +25,11 @@ pub(crate) fn default_budget() -> usize {
     Limits::current().budget()
 }
 
-/// Whether the system has `bytes` more to give; if not, how many it has. A system that promises
-/// more than it has kills the process when the memory is touched.
+/// Checks whether the system has `bytes` more; if not, returns how many it has. A system that
+/// promises more than it has kills the process when the memory is touched.
 ///
-/// To ask is to read a few small files. So each large growth asks, and small ones ask once they add
-/// up to a large one. When memory runs short, each growth asks.
+/// The check reads a few small files. So each large growth checks, and small growths check once
+/// they add up to a large one. When memory runs short, each growth checks.
 pub(crate) fn ask_for(bytes: usize) -> Result<(), usize> {
     static UNASKED: AtomicUsize = AtomicUsize::new(LARGE);
     let part = bytes.min(LARGE);
@@ -107,7 +107,7 @@ const VERSION_2: Files = Files {
 };
 
 impl Files {
-    /// The limit of the group; `None` for "max", and for whatever else is no limit.
+    /// The limit of the group; `None` for "max", and for other values that mean no limit.
     fn limit(&self, group: &Path) -> Option<usize> {
         number_in(&group.join(self.limit)).filter(|limit| (1..UNLIMITED).contains(limit))
     }
@@ -130,12 +130,12 @@ impl Files {
 fn cgroup(root: &Path, of: fn(&Files, &Path) -> Option<usize>) -> Option<usize> {
     let text = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let found = text.lines().filter_map(|line| {
-        // hierarchy:controllers:path, where version 2 is hierarchy 0 and names no controllers.
+        // hierarchy:controllers:path. Version 2 is hierarchy 0 and names no controllers.
         let mut fields = line.splitn(3, ':');
         let (hierarchy, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let mounts = root.join("sys/fs/cgroup");
         if hierarchy == "0" && controllers.is_empty() {
-            // Beside version 1 it is mounted one level below.
+            // If version 1 is mounted too, version 2 is one level below.
             let lowest = |mount: &Path| lowest_on_path(mount, path, |group| of(&VERSION_2, group));
             lowest(&mounts).or_else(|| lowest(&mounts.join("unified")))
         } else if controllers.split(',').any(|controller| controller == "memory") {
@@ -151,7 +151,7 @@ fn cgroup(root: &Path, of: fn(&Files, &Path) -> Option<usize>) -> Option<usize> 
 /// all groups below it.
 ///
 /// A container may see its host's path while only its own group is mounted, as the root. Then the
-/// path leads nowhere, and the root has the limit.
+/// path does not exist, and the root has the limit.
 fn lowest_on_path(mount: &Path, path: &str, of: impl Fn(&Path) -> Option<usize>) -> Option<usize> {
     let mut group = mount.to_owned();
     let mut found = Vec::from([of(&group)]);
@@ -344,8 +344,7 @@ mod tests {
         ];
         let root = FakeRoot::new("room-1", &version_1);
         assert_eq!(available(&root.0), 106);
-        // More than the limit may be in use for a moment; and a group that says little has its
-        // limit.
+        // More than the limit may be in use for a moment. Without usage data a group has its limit.
         fs::write(root.0.join("sys/fs/cgroup/memory/a/memory.usage_in_bytes"), "9000").unwrap();
         assert_eq!(available(&root.0), 0);
         fs::remove_file(root.0.join("sys/fs/cgroup/memory/a/memory.usage_in_bytes")).unwrap();

@@ -1,17 +1,17 @@
 //! The thread that makes memory available to requests that wait.
 //!
-//! A request that is not served at once goes into the pool's queue, and the *keeper* works for the
-//! queue: it page-locks new memory, releases free memory to make room, and looks for blocks that
-//! devices are done with. So a caller with a deadline, or a task, never blocks in the runtime, and
-//! threads that hit their caches never notice. The keeper starts with the first request that needs
-//! it, lingers for a moment, and ends. With an idle age it stays while there is memory to give
+//! A request that is not served at once goes into the pool's queue, which the *keeper* works off:
+//! it page-locks new memory, releases free memory to make room, and looks for blocks that devices
+//! are done with. So a caller with a deadline, or a task, never blocks in the runtime, and threads
+//! that hit their caches are not affected. The keeper starts with the first request that needs it,
+//! lingers for a moment, and ends. With an idle age it stays as long as there is memory to give
 //! back.
 //!
-//! `queue.rs` says which request is next. A request that [gives
-//! up](super::books::queue::Request::gives_up) gets an error as soon as nothing is in flight and
-//! nothing can be released: then only live buffers, or requests that wait for such, stand in its
-//! way. When memory is lost, every request that no live buffer could serve any more gets an error
-//! at once ([`Store::could_serve`]).
+//! `queue.rs` decides which request is next. A request that [gives
+//! up](super::books::queue::Request::gives_up) gets an error as soon as no block is in flight and
+//! no memory can be released: then only live buffers, or requests that wait for live buffers, stand
+//! in its way. When memory is lost, every request that no live buffer could serve any more gets an
+//! error at once ([`Store::could_serve`]).
 
 pub(super) mod current;
 pub(super) mod grow;
@@ -36,7 +36,7 @@ use crate::process::thread::{self, Thread};
 use crate::trace::Kind;
 use grow::{Parts, page_lock};
 
-/// How long the keeper waits for more to do before it ends.
+/// How long the keeper waits for more work before it ends.
 const LINGER: Duration = Duration::from_millis(50);
 /// How long a request waits for a block of its size that is in flight, before blocks of other sizes
 /// are released for it. A release costs about as much.
@@ -53,19 +53,19 @@ enum Step {
     /// Page-lock committed bytes for a request.
     Grow(Growth),
     Release(Vec<Slab>),
-    /// See whether something in flight is done.
+    /// Look for blocks in flight that are done.
     Retire,
-    /// Sleep until somebody drops a buffer or asks for one, or until the time has passed.
+    /// Sleep until a buffer is dropped or requested, or until the time has passed.
     Sleep(Option<Duration>),
     End,
 }
 
-/// What is to be page-locked, and for which request.
+/// What to page-lock, and for which request.
 struct Growth {
     bytes: usize,
     size: Size,
     operation: &'static str,
-    /// The request's, in the queue.
+    /// The number of the request in the queue.
     number: u64,
 }
 
@@ -90,7 +90,7 @@ impl Core {
         }
         let Some(own) = self.me.upgrade() else { return Ok(()) };
         // The last keeper has finished its work, but may still give back its cache, which takes the
-        // lock. The new one waits for it, so that whoever joins the one has joined both.
+        // lock. The new keeper waits for it, so that a join of the new one joins both.
         let last = books.keeper.take();
         let work = |(own, last): (Arc<Core>, Option<Thread>)| {
             current::set(own.id);
@@ -109,7 +109,8 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the calling thread is a keeper of this pool, which must not wait for its keepers.
+    /// Whether the calling thread is a keeper of this pool. A keeper must not wait for the pool's
+    /// keepers.
     pub(crate) fn is_keeper(&self) -> bool {
         current::pool() == self.id
     }
@@ -141,7 +142,7 @@ impl Core {
         }
     }
 
-    /// Returns how many looks at what is in flight have followed one another.
+    /// Returns how many consecutive steps have looked for blocks in flight.
     fn take_step(&self, step: Step, looks: u32) -> u32 {
         match step {
             Step::Grow(growth) => self.grow(&growth),
@@ -156,8 +157,8 @@ impl Core {
         0
     }
 
-    /// What the first request needs, after the free blocks have been handed out; and the task that
-    /// is to be called.
+    /// What the first request needs after the free blocks have been given out, and the task to
+    /// call.
     fn plan(&self, books: &mut Books) -> (Step, Option<Arc<Reply>>) {
         if books.closed {
             return (Step::End, None);
@@ -166,7 +167,7 @@ impl Core {
             Some(first) => self.plan_for(first, books),
             None => self.maintain(books),
         };
-        // After the plan, which may just have found that the first request has to wait.
+        // After the plan, which may have found that the first request has to wait.
         (step, books.queue.call_first())
     }
 
@@ -179,8 +180,8 @@ impl Core {
         }
         first.waited = true;
         if !self.gate.is_closed() {
-            // What other threads keep may be just what is needed. The gate stays closed while
-            // requests wait, so that every block that is freed is seen.
+            // Other threads may keep what is needed. The gate stays closed while requests wait, so
+            // that every freed block is seen.
             self.collect(books);
             books.match_requests();
             return match books.queue.first() {
@@ -211,9 +212,9 @@ impl Core {
         Step::Sleep(None)
     }
 
-    /// What there is to do while nobody waits.
+    /// The next step while no request waits.
     fn maintain(&self, books: &mut Books) -> Step {
-        // Blocks that threads keep are found the next time that somebody waits.
+        // Blocks that threads keep are found the next time that a request waits.
         self.gate.open();
         let now = Instant::now();
         if let Some(excess) = books.excess(&self.options) {
@@ -275,8 +276,7 @@ impl Core {
             }
             Err(failure) => {
                 books.store.release(bytes);
-                // A smaller slab may do; or what is cached in other sizes may be just what the
-                // system lacks.
+                // A smaller slab may be enough, or the release of cached blocks of other sizes.
                 if !books.frugal {
                     books.frugal = true;
                     return;
@@ -298,8 +298,8 @@ impl Core {
         }
     }
 
-    /// Between two looks at what is in flight: a moment at first, then up to half a millisecond,
-    /// unless something happens.
+    /// Pauses between two looks at blocks in flight: for a moment at first, then up to half a
+    /// millisecond, unless notified.
     fn pause(&self, looks: u32) {
         if looks < SPINS {
             std::thread::yield_now();
@@ -311,8 +311,8 @@ impl Core {
     }
 }
 
-/// The room is too small for the first request: the growth of another one that it is enough for,
-/// unless it is the first one's turn.
+/// The room is too small for the first request: the growth of another request that fits, unless it
+/// is the turn of the first.
 fn growth_for_others(books: &mut Books) -> Option<Growth> {
     if books.queue.first_is_alone() {
         return None;

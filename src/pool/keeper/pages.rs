@@ -1,17 +1,16 @@
 //! Anonymous memory from the system, for `cudaHostRegister` to page-lock.
 //!
 //! `cudaHostAlloc` finds, zeroes and locks page after page with one thread. Memory that is already
-//! there, in huge pages, is locked several times faster, and several threads can populate it.
+//! populated, in huge pages, is locked several times faster, and several threads can populate it.
 //!
 //! # Invariants
 //!
 //! * Pages read as zeros once they are [populated](Pages::populate), which is before they are
 //!   page-locked.
-//! * Advice on where and how the pages should lie comes before the first touch, which is when the
-//!   kernel decides.
-//! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory anyway,
-//!   and the [`Fallbacks`] says so.
-//! * The memory is not there in a forked child, and neither is what `cudaHostAlloc` gives a pool.
+//! * Advice on the placement of the pages comes before the first touch, when the kernel decides.
+//! * Huge pages and the NUMA node are preferences: if the system refuses one, it still gives
+//!   memory, and [`Fallbacks`] notes it.
+//! * A forked child does not have the memory, nor what `cudaHostAlloc` gives a pool.
 
 use std::io;
 use std::ops::Range;
@@ -37,11 +36,11 @@ const BYTES_PER_THREAD: usize = SLICE;
 
 /// Populated memory of this process; unmapped when dropped.
 ///
-/// If it is page-locked, it must be unlocked before it drops: CUDA would keep the pages of a range
-/// that is gone.
+/// If it is page-locked, it must be unlocked before it drops: CUDA would keep the pages of an
+/// unmapped range.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// All that the system mapped: `bytes`, and what lies around them for alignment.
+    /// The whole mapping: `bytes`, and the margins for alignment.
     mapping: NonNull<u8>,
     mapped: usize,
     ptr: NonNull<u8>,
@@ -56,7 +55,7 @@ unsafe impl Sync for Pages {}
 impl Pages {
     /// Maps `bytes`, a multiple of 4 KiB, aligned to `align`, a power of two; from 2 MiB on also to
     /// 2 MiB. The pages will lie on `numa_node` as far as it has room. Fails if the system maps no
-    /// more. The result tells which wishes it refused.
+    /// more. The result says which preferences it refused.
     pub(crate) fn map(
         bytes: usize,
         align: usize,
@@ -83,7 +82,7 @@ impl Pages {
     }
 
     fn reserve(bytes: usize, alignment: usize) -> io::Result<Pages> {
-        // The system aligns to a page. What lies around the block is never touched.
+        // The system aligns to a page. The margins around the block are never touched.
         let mapped = bytes.checked_add(alignment - PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -101,10 +100,10 @@ impl Pages {
     }
 
     fn prefer_huge_pages(&self) -> bool {
-        // Where they are switched off, the call succeeds and does nothing.
+        // If huge pages are switched off, the call succeeds and does nothing.
         let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
         let off = setting.is_ok_and(|setting| setting.contains("[never]"));
-        // SAFETY: the range is mapped and ours; the advice changes no contents.
+        // SAFETY: the range is our mapping; the advice changes no contents.
         let advised =
             unsafe { libc::madvise(self.ptr.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
         advised == 0 && !off
@@ -118,8 +117,8 @@ impl Pages {
         *word |= 1 << (node % BITS);
         // The kernel subtracts one from the number of bits before it reads them.
         let bits = nodes.len() * BITS + 1;
-        // SAFETY: the range is mapped and ours, and `nodes` is live for the call to read 1024 bits
-        // of; a policy changes no contents.
+        // SAFETY: the range is our mapping, and `nodes` is live for the call to read 1024 bits of;
+        // a policy changes no contents.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -146,7 +145,7 @@ impl Pages {
     ) -> Result<(), E> {
         let part = part.min(self.bytes).next_multiple_of(SLICE);
         let parts = (0..self.bytes).step_by(part).map(|start| start..self.bytes.min(start + part));
-        // Each thread takes the next slice, so the work gets done without those that did not start.
+        // Each thread takes the next slice, so threads that did not start are not needed.
         let next = AtomicUsize::new(0);
         let populated: Vec<AtomicUsize> = parts.clone().map(|_| AtomicUsize::new(0)).collect();
         let work_on_one = || {
@@ -170,32 +169,32 @@ impl Pages {
                 }
                 ready(range)
             });
-            // After an error there is nothing more to do for the helpers.
+            // After an error the helpers stop.
             next.store(self.bytes, Ordering::Relaxed);
             result
         })
     }
 
-    /// Writes to each page of a slice. Nobody else knows the memory yet, and slices do not overlap.
+    /// Writes to each page of a slice. The memory has no other user yet, and slices do not overlap.
     fn touch(&self, start: usize, bytes: usize) {
         debug_assert!(start + bytes <= self.bytes);
         for offset in (start..start + bytes).step_by(PAGE) {
-            // SAFETY: the byte lies in the mapping, which is writable, and nobody else accesses it.
-            // Volatile, because a compiler may drop a write of the zero that is already there.
+            // SAFETY: the byte lies in the mapping, which is writable, and no other code accesses
+            // it. Volatile, because a compiler may drop a write of the zero that is already there.
             unsafe { self.ptr.add(offset).write_volatile(0) };
         }
     }
 }
 
-/// A forked child does not have the memory: whole pages of the caller's. The kernel would copy
-/// every registered page inside `fork`, and older kernels could give the parent another page than
-/// the one that the device reads. What the CUDA runtime allocates would be shared with the child,
+/// Keeps the memory, whole pages of the caller, from forked children. Otherwise the kernel would
+/// copy every registered page inside `fork`, and older kernels could move the parent to a page that
+/// the device does not read. Memory that the CUDA runtime allocates would be shared with the child,
 /// which could change the parent's bytes.
 pub(crate) fn keep_from_children(ptr: NonNull<u8>, bytes: usize) -> io::Result<()> {
     advise(ptr, bytes, libc::MADV_DONTFORK)
 }
 
-/// Undoes [`keep_from_children`], before somebody else gets the pages.
+/// Undoes [`keep_from_children`], before the pages are reused.
 pub(crate) fn leave_to_children(ptr: NonNull<u8>, bytes: usize) -> io::Result<()> {
     advise(ptr, bytes, libc::MADV_DOFORK)
 }
@@ -208,8 +207,8 @@ fn advise(ptr: NonNull<u8>, bytes: usize, advice: i32) -> io::Result<()> {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours alone, and whoever had the address from `ptr` is done with
-        // it, as the owner of the pages has to see to. A failure leaks the memory.
+        // SAFETY: only this object owns the mapping, and its owner guarantees that addresses from
+        // `ptr` are no longer used. A failure leaks the memory.
         let _ = unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapped) };
     }
 }
@@ -225,14 +224,14 @@ mod tests {
     }
 
     fn contents(pages: &Pages) -> &[u8] {
-        // SAFETY: the pages are mapped, initialised, and this test's own, who does not write to
-        // them.
+        // SAFETY: the pages are mapped, initialised, and owned by this test, which does not write
+        // to them.
         unsafe { std::slice::from_raw_parts(pages.ptr().as_ptr(), pages.bytes) }
     }
 
     /// How many pages are in memory.
     fn resident(pages: &Pages) -> usize {
-        // SAFETY: takes a number and gives one.
+        // SAFETY: takes and returns a number.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
         let mut there = vec![0u8; pages.bytes.div_ceil(page)];
         let ptr = pages.ptr().as_ptr().cast();
@@ -289,7 +288,7 @@ mod tests {
     #[test]
     fn pages_are_memory_that_can_be_written() {
         let (pages, _) = map(HUGE_PAGE + PAGE, None, 1);
-        // SAFETY: the pages are this test's own.
+        // SAFETY: the pages are owned by this test.
         unsafe { pages.ptr().as_ptr().write_bytes(7, pages.bytes) };
         assert!(contents(&pages).iter().all(|&byte| byte == 7));
     }

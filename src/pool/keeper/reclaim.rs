@@ -1,12 +1,13 @@
-//! How blocks come back otherwise than by a hit: from buffers, from threads that end, and all of
-//! them at the end of the pool.
+//! How blocks come back without a hit: from buffers, from threads that end, and all of them at the
+//! end of the pool.
 //!
 //! A dropped buffer's block goes to its thread's cache: to a shelf if it is free, to the outbox if
-//! a device may still use it. What the cache does not take goes to the books, under the lock.
+//! a device may still use it. If the cache does not take the block, it goes to the books, under the
+//! lock.
 //!
 //! # The end of a pool
 //!
-//! Buffers hold no reference to the pool; they do not count themselves. When the last handle goes,
+//! Buffers hold no reference to the pool; they do not count themselves. When the last handle drops,
 //! the gate closes for good and the pool takes one reference to itself for every block that is
 //! outside. From then on each block that comes back, now always under the lock, brings its
 //! reference along. The last one ends the pool.
@@ -25,7 +26,7 @@ use crate::process::on_ordinary_thread;
 use crate::sync::atomic::Ordering::Relaxed;
 
 impl Core {
-    /// Takes a block back when that was no hit.
+    /// Takes back a block that the hit path could not take.
     pub(crate) fn reclaim_slow(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
         // In a forked child a thread that exists only in the parent may hold the lock.
         if !self.context.is_current() {
@@ -55,7 +56,7 @@ impl Core {
         self.give_to_books(block, free)
     }
 
-    /// Takes a block back, under the lock, that the thread's cache did not take.
+    /// Takes back, under the lock, a block that the thread's cache did not take.
     #[cold]
     fn give_to_books(&self, block: BlockRef, free: bool) -> Option<Arc<dyn BlockOwner>> {
         let cache = block.class.and_then(|class| Some((class.into(), self.own_cache()?)));
@@ -81,15 +82,15 @@ impl Core {
             None => books.store.park(block),
         }
         if books.closed {
-            // SAFETY: when the pool was closed it took a reference for every block that was
-            // outside. This block was, and has just come back.
+            // SAFETY: when the pool was closed, it took a reference for every block that was
+            // outside. This block was outside, and has just come back.
             return Some(unsafe { Arc::from_raw(self.me.as_ptr()) });
         }
         self.serve(books);
         None
     }
 
-    /// Brings what this thread has posted to the books. `cache` is its own.
+    /// Moves what this thread has posted to the books. `cache` belongs to this thread.
     pub(crate) fn post_all(&self, cache: &Cache) {
         if cache.posted.load(Relaxed) == 0 {
             return;
@@ -110,8 +111,8 @@ impl Core {
         self.serve(books);
     }
 
-    /// The last handle is gone: gives back what is free, and leaves the rest to the buffers that
-    /// are alive.
+    /// Called when the last handle drops: gives back free memory, and leaves the rest to the live
+    /// buffers.
     pub(crate) fn close(self: Arc<Self>) {
         let (keeper, slabs) = {
             let mut books = self.lock();
@@ -144,14 +145,14 @@ impl Home for Core {
 }
 
 impl Drop for Core {
-    /// Neither handles nor buffers are left: waits for what is in flight, and gives everything
-    /// back.
+    /// No handles and no buffers are left: waits for blocks in flight, and gives everything back.
     fn drop(&mut self) {
         const OPERATION: &str = "PinnedPool::drop";
         let store = std::mem::replace(&mut self.lock().store, Store::new(0));
         let end = |(context, mut store): (Arc<Context>, Store)| {
             for block in store.parked.take_all() {
-                // What cannot be waited for stays out of its slab, which is then never given back.
+                // A block that cannot be waited for stays out of its slab, which is then never
+                // given back.
                 match block.hazards.wait(&(0..usize::MAX), Access::Write, OPERATION) {
                     Ok(()) => store.put(block),
                     Err(_) => trace::quarantined(block.bytes()),
@@ -159,8 +160,8 @@ impl Drop for Core {
             }
             for slab in store.take_empty(usize::MAX, None) {
                 let bytes = slab.memory.bytes();
-                // SAFETY: all blocks of the slab are free and nobody can take one any more; this is
-                // an ordinary thread. A failure leaks the memory.
+                // SAFETY: all blocks of the slab are free and can no longer be taken; this is an
+                // ordinary thread. A failure leaks the memory.
                 if !unsafe { slab.release(&context) } {
                     trace::released(0, bytes);
                 }

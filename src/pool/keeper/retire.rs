@@ -1,7 +1,8 @@
-//! Which blocks in flight the devices are done with.
+//! Finds blocks in flight that the devices are done with.
 //!
-//! A stream is FIFO: its [`advance`](Timeline::advance) finds all that it is done with in a
-//! logarithmic number of queries, and the blocks in its queue are then free from the front on.
+//! A stream is FIFO: [`advance`](Timeline::advance) finds everything that is complete in a
+//! logarithmic number of queries, and the blocks in the stream's queue are then free from the front
+//! on.
 
 use std::sync::Arc;
 
@@ -24,9 +25,9 @@ impl Core {
         }
     }
 
-    /// Looks at the oldest blocks in the queue of `stream`. Returns whether the next ones are worth
-    /// a look. With `ask`, the stream's own query has failed: then each block is queried, and is
-    /// lost if that fails too.
+    /// Looks at the oldest blocks in the queue of `stream`. Returns whether to look at the next
+    /// ones. With `ask`, the stream's own query has failed: then each block is queried, and is lost
+    /// if that fails too.
     fn retire_front(&self, stream: &Arc<Timeline>, ask: bool) -> bool {
         let mut front = self.lock().store.parked.take_front(stream);
         let (mut settled, mut lost) = (Vec::new(), Vec::new());
@@ -55,7 +56,7 @@ impl Core {
         }
         settled.into_iter().for_each(|(block, fate)| store.unpark(block, fate));
         self.serve(books);
-        // Others may wait for what this thread had.
+        // Reported without the lock: other threads may wait for what this thread held.
         lost.into_iter().for_each(trace::quarantined);
         go_on
     }

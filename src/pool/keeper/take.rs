@@ -1,4 +1,4 @@
-//! An allocation that is not a hit: a block from the books, or a place in the queue.
+//! An allocation that is not a hit gets a block from the books, or a place in the queue.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::pool::{errors, trace};
 /// How long an allocation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Only what is page-locked and free already.
+    /// Only memory that is page-locked and free already.
     None,
     /// Grow, and wait for devices, but not for buffers to be dropped.
     Devices,
@@ -27,7 +27,7 @@ pub(crate) enum Patience {
     Until(Option<Instant>),
 }
 
-/// Where a block may be that is not free in the books.
+/// Where a block may be if it is not free in the books.
 struct Elsewhere {
     in_flight: bool,
     /// A thread keeps it.
@@ -59,11 +59,11 @@ impl Core {
         })
     }
 
-    /// A block that is free, or that a device turns out to be done with. Does not block. With
-    /// `others`, also what other threads keep.
+    /// A block that is free, or that a device is found to be done with. Does not block. With
+    /// `others`, also a block that another thread keeps.
     pub(crate) fn take_now(&self, size: Size, others: bool) -> Option<BlockRef> {
         let cache = self.own_cache();
-        // If this thread used another pool last, this one's cache has not been asked yet.
+        // If this thread used another pool last, its cache of this pool has not been tried yet.
         if let Some(block) = size.class().and_then(|class| self.hit(class)) {
             return Some(block);
         }
@@ -81,7 +81,7 @@ impl Core {
                 Err(elsewhere) => elsewhere,
             };
         }
-        // To look there stops all threads for a moment.
+        // Looking there stops all threads for a moment.
         if !others || !elsewhere.kept {
             return None;
         }
@@ -122,8 +122,8 @@ impl Core {
         Ok(block)
     }
 
-    /// This thread's cache, made if it has none; `None` if the thread is ending. It is then the one
-    /// used last, unless it is new.
+    /// This thread's cache, made if it has none; `None` if the thread is ending. Makes an existing
+    /// cache the one used last.
     pub(crate) fn own_cache(&self) -> Option<Arc<Cache>> {
         if let Some(cache) = local::get(self.id) {
             return Some(cache);
@@ -147,7 +147,7 @@ impl Core {
         gives_up: bool,
         waiter: Waiter,
     ) -> Result<Waiting> {
-        // A host function can have only what is free already.
+        // A host function gets only blocks that are free already.
         self.context.driver(operation)?;
         let reply = Arc::new(Reply::default());
         let mut books = self.lock();
@@ -176,16 +176,16 @@ impl Core {
     }
 }
 
-/// A request whose outcome somebody waits for; withdrawn when dropped.
+/// A request that is waited for; withdrawn when dropped.
 pub(crate) struct Waiting {
     core: Arc<Core>,
-    /// The request's, in the queue.
+    /// The number of the request in the queue.
     number: u64,
     reply: Arc<Reply>,
 }
 
 impl Waiting {
-    /// Blocks until the outcome is there; `None` if it is not by `deadline`.
+    /// Blocks until the outcome arrives; `None` if it does not by `deadline`.
     pub(crate) fn wait(&self, deadline: Option<Instant>) -> Option<Result<BlockRef>> {
         // A request that has left the queue is served: the outcome is at most a moment away.
         self.reply
@@ -196,12 +196,12 @@ impl Waiting {
     /// Takes the request out of the queue; false if it has been served.
     fn withdraw(&self) -> bool {
         let request = self.core.lock().queue.remove(self.number);
-        // The next request may be first now; and when the queue is empty the keeper opens the gate.
+        // Another request may be first now, and if the queue is empty the keeper opens the gate.
         self.core.wake.notify_all();
         request.is_some()
     }
 
-    /// The task was called and has polled: it may have its turn.
+    /// Notes that the task was called and has polled: it may have its turn.
     fn answer(&self) -> Result<()> {
         let mut books = self.core.lock();
         let Some(request) = books.queue.answer(self.number) else { return Ok(()) };
@@ -216,7 +216,7 @@ impl Future for Waiting {
     type Output = Result<BlockRef>;
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
-        // In a forked child nobody works for the request, and locks may be held forever.
+        // In a forked child no keeper serves the request, and locks may be held forever.
         self.core.context.check_process("PinnedPool::alloc_async")?;
         let (outcome, called) = self.reply.poll(task);
         if called {
@@ -232,7 +232,7 @@ impl Drop for Waiting {
         if !self.core.context.is_current() {
             return;
         }
-        // If it is not in the queue any more, it has been served or will be in a moment.
+        // If it is no longer in the queue, its outcome has arrived or will arrive in a moment.
         self.withdraw();
         self.reply.abandon();
     }

@@ -10,7 +10,7 @@
 //!                                         books in batches
 //! ```
 //!
-//! This file has what happens under the pool's lock. The hit itself is in `hit.rs`.
+//! This file has the work under the pool's lock. The hit itself is in `hit.rs`.
 //!
 //! A shelf names its blocks without touching their descriptors. So a block that one thread frees
 //! and another allocates, over and over, costs neither of them a cache miss here.
@@ -18,14 +18,14 @@
 //! # Invariants
 //!
 //! * Three parties may touch shelves and outbox: the owner inside its [lane](super::gate), the
-//!   owner under the pool's lock, and anybody under the pool's lock while the gate is closed and
+//!   owner under the pool's lock, and any thread under the pool's lock while the gate is closed and
 //!   the lane is idle.
-//! * A block on a shelf is free: nobody uses it, and its hazards are complete. It has the shelf's
+//! * A block on a shelf is free: it is not in use, and its hazards are complete. It has the shelf's
 //!   size.
 //! * No `Vec` grows in a lane. A shelf has room for [`shelf_limit`] blocks, or for none until
 //!   [`Cache::room`] has been asked; the outbox has room for [`OUTBOX`].
 //! * All shelves together hold at most `max_bytes`.
-//! * A counter is written only by a party that may touch what it counts. Anybody may read it.
+//! * A counter is written only by a party that may touch what it counts. Any thread may read it.
 
 use crate::memory::block::BlockRef;
 use crate::pool::classes::{KEPT_CLASSES, LARGEST_KEPT, Size, class_bytes};
@@ -52,7 +52,7 @@ pub(crate) struct Shelf {
     pub(crate) blocks: UnsafeExclusive<Vec<BlockRef>>,
     /// The size of a block.
     pub(crate) size: u64,
-    /// The number of `blocks`, for anybody to read.
+    /// The number of `blocks`. Any thread may read it.
     pub(crate) len: AtomicU64,
     pub(crate) hits: AtomicU64,
     /// Blocks of this class in the outbox.
@@ -68,9 +68,9 @@ pub(crate) struct Cache {
     /// The number of the pool.
     pub(crate) pool: u64,
     pub(crate) max_bytes: u64,
-    /// On the shelves.
+    /// The bytes on the shelves.
     pub(crate) bytes: AtomicU64,
-    /// The number of blocks in `outbox`, for anybody to read.
+    /// The number of blocks in `outbox`. Any thread may read it.
     pub(crate) posted: AtomicU64,
     pub(crate) outbox: UnsafeExclusive<Vec<BlockRef>>,
     pub(crate) shelves: [Shelf; KEPT_CLASSES],
@@ -134,7 +134,7 @@ impl Cache {
     }
 
     /// Makes room for a block of `class`. If its shelf is full, half of that shelf goes; otherwise
-    /// half of every shelf. So what is used stays, and what is not leaves step by step.
+    /// half of every shelf. So used blocks stay, and unused ones leave step by step.
     ///
     /// # Safety
     ///
@@ -195,8 +195,8 @@ impl Cache {
         self.shelves.iter().map(|shelf| shelf.hits.load(Relaxed)).sum()
     }
 
-    /// Notes how many allocations the owner has had. Whether there were none since the last call.
-    /// The caller holds the pool's lock.
+    /// Returns whether the owner has allocated nothing since the last call. The caller holds the
+    /// pool's lock.
     pub(crate) fn note_idle(&self) -> bool {
         let hits = self.hits();
         let idle = hits == self.seen_hits.load(Relaxed);

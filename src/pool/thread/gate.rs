@@ -16,7 +16,7 @@
 //! ```
 //!
 //! The gate is open to one process, the one that opened the device. A forked child finds it closed,
-//! so a hit asks only one question.
+//! so a hit checks only one condition.
 //!
 //! # Invariants
 //!
@@ -26,14 +26,14 @@
 //!   the closer. Elsewhere both are ordinary fences.
 //! * The gate is closed and opened only under the pool's lock. While it is closed, the contents of
 //!   all lanes belong to the holder of that lock.
-//! * A lane is busy for a few instructions. Its owner never takes the pool's lock meanwhile.
+//! * A lane is busy for a few instructions. During these its owner never takes the pool's lock.
 
 use crate::process::Process;
 use crate::sync::asymmetric::{self, Fences};
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::spin;
 
-/// In place of a process: the gate is open to none. No process has this mark.
+/// The mark of a gate that is open to no process. No process has this mark.
 const CLOSED: u32 = u32::MAX;
 
 /// Every hit reads it and few threads write it, so it has cache lines of its own.

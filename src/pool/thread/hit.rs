@@ -98,8 +98,8 @@ impl BlockOwner for Core {
                 blocks.push(block);
                 shelf.len.store(blocks.len() as u64, Relaxed);
                 cache.bytes.store(bytes, Relaxed);
-                // The pool has its block back. When `inside` drops, the pool may end and `self` be
-                // gone: nothing of it is touched from here on.
+                // The pool has its block back. When `inside` drops, the pool may end. From here on
+                // nothing touches `self`.
                 return None;
             }
         }

@@ -1,4 +1,4 @@
-//! How a thread finds the cache that it has for a pool.
+//! Finds the calling thread's cache for a pool.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,9 +10,9 @@ use crate::sync::sanitizer::ours;
 
 const _: () = assert!(std::mem::offset_of!(Cache, shelves) <= 64, "a hit touches two lines");
 
-/// A pool, to whoever keeps a cache of it.
+/// A pool, as the owner of a cache sees it.
 pub(crate) trait Home: Send + Sync {
-    /// The thread ends: the pool takes back all that it kept. Called by the owner of `cache`.
+    /// Takes back all that an ending thread kept. Called by the owner of `cache`.
     fn take_back(&self, cache: &Arc<Cache>);
 }
 
@@ -23,19 +23,20 @@ thread_local! {
     static CACHES: RefCell<Caches> = RefCell::new(Caches::default());
 }
 
-/// By the number of the pool. When there are twice as many as were alive the last time, those of
-/// pools that are gone leave. So a new one costs the same, however many pools there have been.
+/// Caches by the number of the pool. When there are twice as many as were alive the last time, the
+/// caches of dropped pools leave. So a new cache costs the same, however many pools there have
+/// been.
 #[derive(Default)]
 struct Caches {
     by_pool: BTreeMap<u64, (Arc<Cache>, Weak<dyn Home>)>,
-    /// How many there may be before those of pools that are gone leave.
+    /// How many there may be before the caches of dropped pools leave.
     most: usize,
 }
 
-/// The least that `most` is.
+/// The smallest value of `most`.
 const FEW: usize = 4;
 
-/// This thread's cache for the pool of that number, if it has one. It is then the one used last.
+/// This thread's cache for the pool with this number, if it has one. Makes it the one used last.
 pub(crate) fn get(pool: u64) -> Option<Arc<Cache>> {
     let find = |caches: &RefCell<Caches>| {
         let caches = caches.borrow();
@@ -46,14 +47,14 @@ pub(crate) fn get(pool: u64) -> Option<Arc<Cache>> {
     CACHES.try_with(find).ok().flatten()
 }
 
-/// Makes this thread's cache for the pool of that number the one used last. False if it was
+/// Makes this thread's cache for the pool with this number the one used last. False if it was
 /// already, or if there is none.
 pub(crate) fn switch_to(pool: u64) -> bool {
     let last = LAST.get();
     get(pool).is_some() && LAST.get() != last
 }
 
-/// Keeps `cache` as this thread's for `home`. False if the thread is ending.
+/// Keeps `cache` as this thread's cache for `home`. False if the thread is ending.
 pub(crate) fn keep(cache: &Arc<Cache>, home: Weak<dyn Home>) -> bool {
     let kept = CACHES.try_with(|caches| {
         let mut caches = caches.borrow_mut();
@@ -68,7 +69,7 @@ pub(crate) fn keep(cache: &Arc<Cache>, home: Weak<dyn Home>) -> bool {
 }
 
 impl Drop for Caches {
-    /// The thread ends, and gives its caches back.
+    /// Gives the caches of an ending thread back.
     fn drop(&mut self) {
         LAST.set(ptr::null());
         ours(|| {

@@ -1,4 +1,4 @@
-//! What each thread keeps of a pool: free blocks, taken and given back without a lock.
+//! The free blocks that each thread keeps, taken and given back without a lock.
 
 pub(super) mod cache;
 pub(super) mod gate;

@@ -3,7 +3,7 @@ use std::ptr::NonNull;
 
 use super::super::index::{Extent, Index};
 
-/// A slab of blocks that nobody looks at.
+/// A slab whose blocks are never accessed.
 fn slab(begin: usize, each: usize, count: usize) -> Extent {
     Extent { begin, end: begin + each * count, each, blocks: NonNull::dangling() }
 }
@@ -32,7 +32,7 @@ fn an_address_lies_in_a_slab_from_its_first_byte_to_its_last() {
     index.remove(first);
     index.remove(first);
     assert_eq!((index.find(4096), index.find(4 * 4096)), (None, Some(second)));
-    // Not the one that is there.
+    // A slab that is not in the index.
     index.remove(slab(3 * 4096, 4096, 1));
     assert_eq!(index.find(4 * 4096), Some(second));
 }
@@ -64,7 +64,7 @@ fn it_agrees_with_a_map_whatever_comes_and_goes() {
     assert!(model.len() > 64, "it has grown: {}", model.len());
 }
 
-/// A slab that stays is found all the time, and nothing is found where nothing is.
+/// A slab that stays is always found, and no search finds a slab where there is none.
 #[test]
 fn readers_are_right_while_others_write() {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,7 +88,7 @@ fn readers_are_right_while_others_write() {
             index.remove(above);
         }
         done.store(true, Ordering::Relaxed);
-        // Joined here: the thread sanitizer sees that, but not how the scope's end waits.
+        // Joined here, because the thread sanitizer does not see how the scope's end waits.
         for reader in readers {
             reader.join().expect("it found what is there");
         }

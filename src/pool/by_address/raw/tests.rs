@@ -70,13 +70,13 @@ fn alignments_are_powers_of_two_up_to_the_largest() {
 fn memory_outlives_its_pool() {
     let pool = pool();
     let memory = pool.allocate_raw("test", 100, 1).expect("room").cast::<u8>();
-    // SAFETY: 100 bytes from `memory` on are this test's.
+    // SAFETY: 100 bytes from `memory` on belong to this test.
     unsafe { memory.write_bytes(7, 100) };
-    // What is leaked stays in sight of the leak sanitizer.
+    // Keeps leaked pools reachable for the leak sanitizer.
     static LEAKED: Mutex<Option<Arc<Core>>> = Mutex::new(None);
     *LEAKED.lock() = Some(pool.handle.core.clone());
     drop(pool);
-    // SAFETY: still: nobody gave them back.
+    // SAFETY: they still belong to this test.
     assert!((0..100).all(|at| unsafe { memory.add(at).read() } == 7));
 }
 
@@ -106,7 +106,7 @@ fn what_is_lent_is_there_again_however_the_work_ends() {
     assert_eq!(kind(gone), Some(ErrorKind::InvalidHandle));
 }
 
-/// What is freed while somebody records a use of it goes back when that is done, and is freed once.
+/// Memory that is freed during a loan goes back when the loan ends, and is freed once.
 #[cfg(feature = "capi")]
 #[test]
 fn what_is_freed_while_it_is_lent_comes_back() {
