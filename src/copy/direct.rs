@@ -1,4 +1,4 @@
-//! Entries of page-locked memory: the device copies them as they are.
+//! Entries of page-locked memory: the device copies them directly.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry::{Occupied, Vacant};
@@ -19,7 +19,8 @@ use crate::pool::PinnedPool;
 use crate::ticket::Ticket;
 use crate::timeline::Fencing;
 
-/// From this many items on, several threads write them, and the device begins with the first half.
+/// From this many items on, several threads write the list, and the device begins with the first
+/// half.
 const SEVERAL: usize = 2048;
 
 /// Copies one page-locked entry: checks, waits, enqueues and records.
@@ -30,7 +31,7 @@ pub(crate) fn enqueue_one(
 ) -> Result<Ticket> {
     let (host, device, bytes) = (entry.host(), &entry.device, entry.bytes());
     let pinned = entry.pinned.expect("page-locked");
-    // The driver is looked at with the conflicts.
+    // `ordered` checks the driver.
     if bytes == 0 || device.context().ordinal() != door.stream.context().ordinal() {
         door.check_device(&[device.context()])?;
         return door.nothing();
@@ -60,7 +61,7 @@ pub(crate) fn enqueue_one(
 }
 
 /// Copies one page-locked entry whose memory is borrowed for the call: returns when the device is
-/// done with it. Blocks first until the stream has come to the copy.
+/// done with it. First blocks until the stream has reached the copy.
 pub(crate) fn copy_one(
     door: Door<'_>,
     direction: Direction,
@@ -75,14 +76,14 @@ pub(crate) fn copy_one(
     Ok(ticket)
 }
 
-/// The lists that the kernel reads, by their range of entries. Each is written once, and read by
-/// every submission of the same entries.
+/// The lists that the kernel reads, by their range of entries. Each is written once, and every
+/// submission of the same entries reads it.
 #[derive(Default)]
 pub(crate) struct Lists(BTreeMap<(usize, usize), PinnedBuf<Item>>);
 
-/// Enqueues the copies of page-locked entries, in portions of about `bytes` bytes. Each portion
-/// comes back as the number of the first entry after it, and its ticket. Lists for the kernel that
-/// are not among those `kept` are made in memory of `pool`, and kept.
+/// Enqueues the copies of page-locked entries, in portions of about `bytes` bytes. Returns for each
+/// portion the number of the first entry after it, and its ticket. Uses the kernel's lists in
+/// `kept`, and adds missing ones there, in memory of `pool`.
 pub(crate) fn enqueue(
     transfer: &Transfer<'_, '_>,
     route: Route,
@@ -96,7 +97,7 @@ pub(crate) fn enqueue(
     let mut start = 0;
     while start < entries.len() {
         let end = end_of_portion(entries, start, bytes);
-        // The device begins with the first half while the items of the others are written.
+        // The device begins with the first half while the other items are written.
         let middle = match route {
             Route::Kernel if end - start >= SEVERAL => start.midpoint(end),
             _ => end,
@@ -133,7 +134,7 @@ fn end_of_portion(entries: &[Entry<'_>], start: usize, bytes: usize) -> usize {
 }
 
 impl Lists {
-    /// The list for some entries of the transfer.
+    /// The kernel's list for some entries of the transfer.
     fn get(
         &mut self,
         transfer: &Transfer<'_, '_>,
@@ -184,7 +185,7 @@ fn enqueue_part(
     )
 }
 
-/// What the kernel reads: an item for the first piece of each entry, followed by the other pieces.
+/// Writes the kernel's list: an item for the first piece of each entry, then the other pieces.
 fn write_list(
     direction: Direction,
     entries: &[Entry<'_>],
@@ -221,7 +222,7 @@ fn pieces(direction: Direction, entry: &Entry<'_>) -> impl Iterator<Item = Item>
 /// Writes the first item of each entry.
 fn write_heads(direction: Direction, items: &mut [Item], entries: &[Entry<'_>], has_pieces: bool) {
     struct Places(*mut Item);
-    // SAFETY: used by several threads for different places only.
+    // SAFETY: several threads use it, each for its own places.
     unsafe impl Sync for Places {}
     impl Places {
         fn at(&self, n: usize) -> *mut Item {

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::memory::hazard::{Access, Hazards};
 use crate::memory::{DeviceBytes, PinnedBytes};
 
-/// Which way a copy goes.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the host to the device.
@@ -34,8 +34,7 @@ impl Direction {
         }
     }
 
-    /// What belongs to the host and to the device, as what belongs to the source and to the
-    /// destination; and the other way round.
+    /// Maps (host, device) to (source, destination), and back.
     #[inline]
     pub(crate) fn pair<T>(self, host: T, device: T) -> (T, T) {
         match self {
@@ -53,7 +52,7 @@ pub(crate) trait Source: Sync {
     /// Whether it is read in whole blocks of [`BLOCK`] bytes.
     fn is_in_blocks(&self) -> bool;
 
-    /// Fills `into` with the bytes from `offset` on, with these stores if it has a choice. Blocks.
+    /// Fills `into` with the bytes from `offset` on, with these stores if it can choose. Blocks.
     fn fill(
         &self,
         operation: &'static str,
@@ -63,7 +62,7 @@ pub(crate) trait Source: Sync {
     ) -> Result<()>;
 }
 
-/// The blocks of a source that is read in blocks: a multiple of every common disk's.
+/// The block size of a source that is read in blocks: a multiple of every common disk's block size.
 pub(crate) const BLOCK: usize = 4096;
 
 /// What a download can write instead of host memory. Rows of a table are one.
@@ -72,11 +71,11 @@ pub(crate) trait Sink: Sync {
     ///
     /// # Safety
     ///
-    /// * Nobody else writes the bytes at these offsets, or reads them, meanwhile.
+    /// * During the call no other code reads or writes the bytes at these offsets.
     unsafe fn drain(&self, offset: u64, bytes: &[u8], stores: Stores);
 }
 
-/// What an entry has instead of host memory.
+/// A source or sink that takes the place of host memory.
 pub(crate) enum Far<'a> {
     /// The bytes of a source from here on.
     Source(&'a dyn Source, u64),
@@ -84,13 +83,14 @@ pub(crate) enum Far<'a> {
     Sink(&'a dyn Sink),
 }
 
-/// Host memory, pageable or page-locked, or a source or sink; and as many bytes on the device.
+/// A range on the device, and as many bytes of host memory (pageable or page-locked), of a source
+/// or of a sink.
 ///
 /// `'a` is how long the host memory is borrowed: shared by an entry of an upload, exclusively by an
 /// entry of a download.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
-    /// The first byte of the host memory; null for what is far.
+    /// The first byte of the host memory; null for a source or sink.
     host: *mut u8,
     pub(super) pinned: Option<PinnedBytes<'a>>,
     far: Option<&'a Far<'a>>,
@@ -101,7 +101,7 @@ pub(crate) struct Entry<'a> {
 // SAFETY: an entry is a borrowed range of bytes, borrowed regions and a borrowed source or sink,
 // which are `Sync`.
 unsafe impl Send for Entry<'_> {}
-// SAFETY: as above; the methods that touch the host memory say who may call them.
+// SAFETY: as above; the methods that touch the host memory state their preconditions.
 unsafe impl Sync for Entry<'_> {}
 
 impl<'a> Entry<'a> {
@@ -154,8 +154,8 @@ impl<'a> Entry<'a> {
         self.device.len()
     }
 
-    /// Whether the page-locked entry is several items of the kernel: it is longer than [`PIECE`],
-    /// or it lies in several registrations.
+    /// Whether the page-locked entry needs several items of the kernel: it is longer than
+    /// [`PIECE`], or it lies in several registrations.
     #[inline]
     pub(super) fn has_pieces(&self) -> bool {
         let bytes = self.bytes();
@@ -177,7 +177,7 @@ impl<'a> Entry<'a> {
         self.host
     }
 
-    /// The buffer on that side, if it is tracked, and which of its bytes the entry names.
+    /// The buffer on that side, if it is tracked, and the entry's range of its bytes.
     #[inline]
     pub(super) fn buffer(&self, side: Side) -> Option<(&'a Hazards, Range<usize>)> {
         match side {
@@ -189,7 +189,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Where its bytes begin in a source that is read in blocks.
+    /// The offset of its bytes in a source that is read in blocks.
     pub(super) fn in_blocks(&self) -> Option<u64> {
         match self.far {
             Some(&Far::Source(source, start)) if source.is_in_blocks() => Some(start),
@@ -201,26 +201,26 @@ impl<'a> Entry<'a> {
     ///
     /// # Safety
     ///
-    /// * The bytes have arrived, and nobody writes to them while they are read.
+    /// * The bytes have arrived, and no code writes to them while they are read.
     pub(crate) unsafe fn landed(&self) -> &[u8] {
-        // SAFETY: the borrowed range, initialised, which nobody writes: the precondition.
+        // SAFETY: the borrowed range is initialised, and not written, by the precondition.
         unsafe { std::slice::from_raw_parts(self.host, self.bytes()) }
     }
 
-    /// Whether `next` begins where this one ends, in one block of page-locked memory. They are
-    /// known to follow each other on the device.
+    /// Whether `next` begins where this one ends, in one block of page-locked memory. The caller
+    /// knows that they follow each other on the device.
     pub(super) fn is_followed_by(&self, next: &Entry<'_>) -> bool {
         let (Some(ours), Some(theirs)) = (&self.pinned, &next.pinned) else { return false };
         self.host.wrapping_add(self.bytes()) == next.host && ours.is_same_block(theirs)
     }
 
-    /// Copies `bytes` bytes from `at` on to `slot`. Fails where a source cannot be read.
+    /// Copies `bytes` bytes from `at` on to `slot`. Fails if a source cannot be read.
     ///
     /// # Safety
     ///
     /// * The entry is one of an upload, of pageable memory or a source; `at + bytes` is not beyond
     ///   its end.
-    /// * `slot .. slot + bytes` is initialised memory that nobody else touches meanwhile.
+    /// * `slot .. slot + bytes` is initialised memory that no other code touches during the call.
     pub(super) unsafe fn fill(
         &self,
         operation: &'static str,
@@ -230,12 +230,13 @@ impl<'a> Entry<'a> {
         stores: Stores,
     ) -> Result<()> {
         if let Some(&Far::Source(source, start)) = self.far {
-            // SAFETY: initialised and nobody else's, by the precondition.
+            // SAFETY: initialised and exclusive, by the precondition.
             let slot = unsafe { std::slice::from_raw_parts_mut(slot, bytes) };
             return source.fill(operation, start + at as u64, slot, stores);
         }
-        // SAFETY: readable, since it lies in the borrowed slice; writable and nobody else's, by the
-        // precondition; they do not overlap, since a slot is not lent to anybody.
+        // SAFETY: the source is readable, because it lies in the borrowed slice; the slot is
+        // writable and exclusive, by the precondition; they do not overlap, because slots are never
+        // lent to callers.
         unsafe { simd::copy(slot, self.host.add(at), bytes, stores) };
         Ok(())
     }
@@ -246,16 +247,17 @@ impl<'a> Entry<'a> {
     ///
     /// * The entry is one of a download, to pageable memory or a sink; `at + bytes` is not beyond
     ///   its end.
-    /// * No other thread writes to these bytes of it, and `slot .. slot + bytes` is memory that
-    ///   nobody writes, meanwhile.
+    /// * During the call no other thread accesses these bytes of it, and no code writes to `slot ..
+    ///   slot + bytes`.
     pub(super) unsafe fn drain(&self, at: usize, slot: *const u8, bytes: usize, stores: Stores) {
         if let Some(&Far::Sink(sink)) = self.far {
-            // SAFETY: initialised, and written by nobody, by the precondition.
+            // SAFETY: initialised, and not written, by the precondition.
             let slot = unsafe { std::slice::from_raw_parts(slot, bytes) };
             // SAFETY: no other thread has these bytes of the entry, by the precondition.
             return unsafe { sink.drain(at as u64, slot, stores) };
         }
-        // SAFETY: writable, since it lies in the exclusively borrowed slice; the rest as in `fill`.
+        // SAFETY: writable, because it lies in the exclusively borrowed slice; the rest as in
+        // `fill`.
         unsafe { simd::copy(self.host.add(at), slot, bytes, stores) };
     }
 }

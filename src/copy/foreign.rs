@@ -1,4 +1,4 @@
-//! Work of other libraries on tracked buffers, in the same order as everything else.
+//! Work of other libraries on tracked buffers, ordered as the crate's own work.
 
 use std::ffi::c_void;
 
@@ -16,10 +16,10 @@ impl Stream {
     /// stream, and later uses, by the host too, are ordered after it. Does not block, unless
     /// `launch` does.
     ///
-    /// Called after the fact, with a `launch` that does nothing, it tells the buffers of work that
-    /// is on the stream already; that work must then have been ordered by the caller.
+    /// If the work is on the stream already, call it with a `launch` that does nothing: it then
+    /// records the work in the buffers. The caller must have ordered that work.
     ///
-    /// If `launch` panics, the uses are recorded and the panic goes on.
+    /// If `launch` panics, the uses are recorded and the panic continues.
     ///
     /// # Safety
     ///
@@ -56,12 +56,12 @@ impl Stream {
         operands: &[Operand<'_>],
     ) -> Result<()> {
         self.door(operation).wait_for_conflicts(operands)?;
-        // The work goes to the handle, without this crate.
+        // Other code enqueues the work through the handle.
         self.timeline.expose();
         Ok(())
     }
 
-    /// The second half: whether the uses have been recorded, and a ticket for the work.
+    /// The second half: records the uses, and returns a ticket for the work.
     #[cfg(feature = "capi")]
     pub(crate) fn end_foreign(
         &self,
@@ -82,7 +82,7 @@ impl Stream {
         self.door("Stream::acquire").wait_for_conflicts(&[buffer.writing()]).map(drop)
     }
 
-    /// Counts whatever is on this stream now as a use of `buffer`.
+    /// Records all work that is on this stream now as a use of `buffer`.
     pub(crate) fn record_use(&self, buffer: &mut impl TrackedMut) -> Result<()> {
         let door = self.door("Stream::record_use");
         door.nothing()?;

@@ -1,4 +1,4 @@
-//! Giving copies to the driver: the only place that looks at the route.
+//! Passes copies to the driver. No other code dispatches on the route.
 
 use super::entry::Direction;
 use super::route::Route;
@@ -19,7 +19,7 @@ pub(crate) struct Items {
 /// # Safety
 ///
 /// * `raw` is live.
-/// * Each copy lies in the memory that `mover` says: on each side in one registration of
+/// * Each copy lies in the memory that `mover` names: on each side in one registration of
 ///   page-locked memory, or in one device allocation. Both sides are valid until retired.
 /// * No destination overlaps another one, a source, or the items.
 /// * For [`Route::Kernel`] the items are complete, aligned to 8, and in page-locked memory that is
@@ -56,7 +56,7 @@ pub(crate) unsafe fn issue(
         }
         Route::Kernel => {
             let Items { at, count, bytes } = items;
-            // SAFETY: the preconditions, those for the kernel among them.
+            // SAFETY: the preconditions, including those for the kernel.
             unsafe { driver.move_items(raw, mover, at, count, bytes) }
         }
     }

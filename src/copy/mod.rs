@@ -13,8 +13,7 @@
 //!                                                                 `-> issue
 //! ```
 //!
-//! A slice that lies in memory of a pool takes the second way, and its transfer waits for the
-//! device.
+//! A slice in memory of a pool takes the second way, and its transfer waits for the device.
 //!
 //! ```text
 //!   entry     what is copied                 order   waits, enqueues and records
@@ -60,8 +59,8 @@ impl Stream {
     /// Copies `src`, in page-locked memory, to `dst` on this stream's device. Does not block;
     /// ordered on this stream, and after conflicting uses of the two buffers on any other.
     ///
-    /// Both sides are buffers or views of equal length. `src` can be read meanwhile;
-    /// [`PinnedBuf::write`](crate::PinnedBuf::write) waits for the copy.
+    /// Both sides are buffers or views of equal length. `src` can be read during the copy;
+    /// [`PinnedBuf::write`](crate::PinnedBuf::write) waits for it.
     ///
     /// # Errors
     ///
@@ -103,12 +102,12 @@ impl Stream {
         direct::enqueue_one(door, Direction::Down, &entry)
     }
 
-    /// Copies `src` to `dst`, both in device memory: of one device, or of two, one of which this
-    /// stream belongs to. Does not block; ordered as [`upload`](Self::upload).
+    /// Copies `src` to `dst`, both in device memory: of one device, or of two. The stream belongs
+    /// to one of them. Does not block; ordered as [`upload`](Self::upload).
     ///
     /// Between two devices the copy is direct where they can reach each other's memory, which the
     /// first copy between them enables (`cudaDeviceEnablePeerAccess`, `cudaMemPoolSetAccess`);
-    /// elsewhere it goes by way of the host.
+    /// otherwise it goes through the host.
     ///
     /// # Errors
     ///
@@ -132,9 +131,9 @@ impl Stream {
         let ((), ticket) = door.moving(bytes).ordered(
             &[src.operand(Access::Read), dst.operand(Access::Write)],
             Fencing::of_copy(bytes),
-            // SAFETY: the stream is live, and the lengths are equal. The views lie in one
-            // allocation each. They do not overlap: one of them is exclusive, and borrowed memory
-            // was checked. The uses that `ordered` records keep both valid until retired.
+            // SAFETY: the stream is live, and the lengths are equal. Each view lies in one
+            // allocation. They do not overlap: one of them is exclusive, and borrowed memory was
+            // checked. The uses that `ordered` records keep both valid until retired.
             |driver, raw| unsafe { peer::copy(driver, raw, &src, &dst) },
             || {
                 let (from, to) = (src.context().ordinal(), dst.context().ordinal());
@@ -149,13 +148,13 @@ impl Stream {
     /// [`upload`](Self::upload).
     ///
     /// Up to 64 KiB go through page-locked memory at once, and the call does not wait for the
-    /// stream. More goes through a ring of page-locked slots, which the [copy
-    /// team](crate::staging::CopyTeam) fills while the device copies: the call first waits until
-    /// the stream has come to it, and takes until nearly all is on the device.
+    /// stream. Longer slices go through a ring of page-locked slots, which the [copy
+    /// team](crate::staging::CopyTeam) fills while the device copies. The call then waits until the
+    /// stream has reached the copy, and returns when nearly all bytes are on the device.
     ///
     /// A slice of more than 64 KiB that lies in memory of a pool, of [`PinnedBuf::write`] for
-    /// example, or of a collection in page-locked memory, goes through no slots: the device copies
-    /// it as it is, and the call returns when that is done.
+    /// example, or of a collection in page-locked memory, does not go through slots: the device
+    /// copies it directly, and the call returns when the copy is complete.
     ///
     /// [`PinnedBuf::write`]: crate::PinnedBuf::write
     ///
@@ -200,8 +199,8 @@ impl Stream {
     /// # Aborts
     ///
     /// Aborts the process if the device is writing to such memory and every way to wait for it
-    /// fails, because the device is lost at that moment: the memory could not be given back to the
-    /// caller. A device that is lost before is an error.
+    /// fails, because the device is lost at that moment: the device could still write to memory
+    /// that the caller gets back. If the device was lost before the copy, that is an error.
     ///
     /// # Errors
     ///
@@ -240,7 +239,7 @@ impl Stream {
         engine.copy(transfer, Route::Copies, Workload::Copying).map(drop)
     }
 
-    /// The door to this stream for a call of that name.
+    /// The door to this stream for the call that `operation` names.
     #[inline]
     pub(crate) fn door(&self, operation: &'static str) -> Door<'_> {
         Door::new(&self.timeline, operation)

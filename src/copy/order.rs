@@ -51,7 +51,7 @@ impl<'s> Door<'s> {
     ) -> Result<(R, Ticket)> {
         let driver = self.wait_for_conflicts(operands)?;
         let done = self.submit(driver, operands, fencing, enqueue, describe, |_| {})?;
-        // What has been enqueued waited for the conflicts; where it writes, it stands for them.
+        // The work waited for the conflicting uses, so its writes replace them in the lists.
         for operand in operands.iter().filter(|operand| operand.access == Access::Write) {
             operand.hazards.supersede(self.stream, &operand.range);
         }
@@ -124,13 +124,13 @@ impl<'s> Door<'s> {
         Ok((value, Ticket::new(Arc::clone(stream), submission.fence.position)))
     }
 
-    /// The buffer must belong to the stream's driver.
+    /// Checks that the buffer belongs to the stream's driver.
     #[inline]
     pub(crate) fn check_driver(self, theirs: &Context) -> Result<()> {
         self.stream.context().check_driver(self.operation, theirs, "buffer")
     }
 
-    /// The stream must belong to one of the devices that the work touches.
+    /// Checks that the stream belongs to one of the devices that the work touches.
     pub(crate) fn check_device(self, buffers: &[&Context]) -> Result<()> {
         let ours = self.stream.context().ordinal();
         for context in buffers {

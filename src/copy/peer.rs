@@ -1,18 +1,17 @@
 //! Copies between two devices: direct where the machine lets them reach each other's memory.
 //!
-//! `cudaMemcpyPeerAsync` works between any two devices, by way of the host where it must. It goes
-//! directly only where peer access is enabled, and memory of `cudaMallocAsync` has an access list
-//! of its own (CUDA Programming Guide, "Device Accessibility for Multi-GPU Support").
-//! [`Device::alloc`](crate::Device::alloc) gives that and memory of `cudaMalloc`, so both are set
-//! up, when a device first meets another one in a copy. Where they cannot be enabled the copies go
-//! by way of the host.
+//! `cudaMemcpyPeerAsync` works between any two devices, through the host if it must. It copies
+//! directly only if peer access is enabled, and memory of `cudaMallocAsync` has an access list of
+//! its own (CUDA Programming Guide, "Device Accessibility for Multi-GPU Support").
+//! [`Device::alloc`](crate::Device::alloc) returns memory of both kinds, so both are set up at the
+//! first copy between two devices. If they cannot be enabled, the copies go through the host.
 
 use crate::context::Context;
 use crate::driver::{Driver, DriverResult, RawStream};
 use crate::memory::DeviceBytes;
 
-/// Lets the devices of both contexts, which have one driver, reach each other's memory, if they
-/// can. Blocks for some milliseconds at their first meeting.
+/// Enables peer access between the devices of both contexts, if they support it. Both contexts have
+/// one driver. The first call for a pair blocks for some milliseconds.
 pub(crate) fn introduce(one: &Context, other: &Context, driver: &dyn Driver) {
     let (a, b) = (one.ordinal(), other.ordinal());
     if a == b || !one.note_peer(b) {
@@ -20,7 +19,7 @@ pub(crate) fn introduce(one: &Context, other: &Context, driver: &dyn Driver) {
     }
     for (device, peer) in [(a, b), (b, a)] {
         if driver.can_access_peer(device, peer) == Ok(true) {
-            // An error means that the two do without.
+            // After an error the copies go through the host.
             let enabled = driver.enable_peer_access(device, peer);
             let _ = enabled.and_then(|()| driver.pool_access(peer, device));
         }

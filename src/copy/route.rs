@@ -1,19 +1,19 @@
-//! By which route the copies of a batch go: the rules.
+//! The rules that choose the route of a batch.
 //!
 //! Figures: the grid `batch.route` (1 to 10,000 blocks of 64 bytes to 1 MiB, both directions,
 //! pageable and page-locked memory) of `docs/measured/2026-11-23-nvidia-h100.json`.
 //!
 //! * One run is one copy: 8 to 9 us, where a kernel takes 16.
-//! * Few runs: a call of the copy engine costs 1.3 us for each run in a batch call and 2.5 us in a
-//!   loop of copies; a kernel costs 8 us once. From four runs on the kernel is faster.
+//! * Few runs: the copy engine costs 1.3 us for each run in a batch call and 2.5 us in a loop of
+//!   copies; a kernel costs 8 us once. From four runs on the kernel is faster.
 //! * Long blocks: a kernel moves 50 GB/s, the copy engine 55, and its calls hide behind the bytes
 //!   that move. Through slots they are equal at about 64 KiB a run. Out of page-locked memory the
-//!   copy engine pauses between two runs, for 0.45 us. So with 128 KiB a run the kernel makes good
-//!   what it costs at 30 runs, and with 1 MiB never.
+//!   copy engine pauses between two runs, for 0.45 us. So with 128 KiB a run the kernel pays off at
+//!   30 runs, and with 1 MiB never.
 //!
-//! On that grid the route of these rules takes at most 1.05 times as long as the fastest one, but
-//! for two places of 120: downloads to pageable memory of 10 blocks of 128 KiB, and of 1 block of
-//! 1 MiB.
+//! On that grid the route of these rules takes at most 1.05 times as long as the fastest one,
+//! except at two points of 120: downloads to pageable memory of 10 blocks of 128 KiB, and of 1
+//! block of 1 MiB.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ pub enum Route {
     /// legacy default stream.
     BatchCall,
     /// A kernel moves the blocks from address to address: it reads or writes page-locked memory
-    /// over the bus. Where the device can use the host's addresses.
+    /// over the bus. Only if the device can use the host's addresses.
     Kernel,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Group {
     pub(crate) bytes: usize,
 }
 
-/// Which memory the copy engine or the kernel moves between.
+/// The two kinds of memory that the copy engine or the kernel moves between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Between {
     /// Slots and the device: pageable memory goes through them.
@@ -71,7 +71,7 @@ pub(crate) enum Between {
 /// What a device can do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities {
-    /// `cudaMemcpyBatchAsync` is there.
+    /// `cudaMemcpyBatchAsync` exists.
     batches: bool,
     /// Kernels use page-locked memory at the addresses that the host uses.
     kernels: bool,

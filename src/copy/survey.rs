@@ -1,9 +1,9 @@
-//! What one pass over the entries of a copy finds out.
+//! One pass over the entries of a copy.
 //!
-//! Ten thousand entries do not fit in a core's own cache, so every look at all of them takes time.
-//! One pass, by several threads if there are many entries, finds all that must be known before the
-//! first byte moves: how much there is to copy, whose buffers other streams use, and the sums by
-//! which slots are laid out without another look at each entry.
+//! Ten thousand entries do not fit in a core's own cache, so every pass over them takes time. One
+//! pass, by several threads if there are many entries, finds all that must be known before the
+//! first byte moves: how much there is to copy, which buffers other streams use, and the sums that
+//! lay out slots without another look at each entry.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,12 @@ use crate::error::{Error, Result};
 use crate::memory::hazard::Hazards;
 use crate::sync::Mutex;
 
-/// From this many entries on, several threads look at them. For fewer they would come too late.
+/// From this many entries on, several threads make the pass. For fewer, helpers would arrive too
+/// late.
 const SEVERAL: usize = 2048;
 /// From this many entries on, there are sums and a list of regions.
 const MANY: usize = 512;
-/// A thread that finds more regions than this keeps none: they are then found again when needed.
+/// A thread that finds more regions than this drops them: they are then found again when needed.
 const REGIONS: usize = 1024;
 
 impl Group {
@@ -37,28 +38,28 @@ impl Group {
     }
 }
 
-/// What is known of all entries of a copy, whichever stream makes it, and whenever.
+/// What is known of all entries of a copy. It does not depend on the stream or the time.
 pub(crate) struct Survey<'a> {
     pub(crate) group: Group,
-    /// All buffers, if the entries are many and the buffers few.
+    /// All buffers, if there are many entries and few buffers.
     pub(super) regions: Option<Vec<Region<'a>>>,
     pub(super) sums: Sums,
-    /// A page-locked entry is several items of the kernel: it lies in several registrations, or it
-    /// is longer than [`PIECE`].
+    /// A page-locked entry needs several items of the kernel: it lies in several registrations, or
+    /// it is longer than [`PIECE`].
     pub(super) has_pieces: bool,
-    /// Some of the device memory is somebody else's, so that ranges of two buffers may overlap.
+    /// Some of the device memory is borrowed, so ranges of two buffers may overlap.
     pub(crate) is_borrowed: bool,
     /// Device ranges may overlap: some of the memory is borrowed, and they do not ascend.
     pub(crate) may_overlap: bool,
 }
 
-/// The ranges of one buffer that entries name one after the other, as one range.
+/// The ranges of one buffer that successive entries name, joined into one.
 #[derive(Clone)]
 pub(crate) struct Region<'a> {
     pub(super) side: Side,
     pub(super) hazards: &'a Hazards,
     pub(super) range: Range<usize>,
-    /// How many bytes the ranges have themselves.
+    /// The bytes of the ranges themselves, without the gaps.
     bytes: usize,
     /// The number of its first entry.
     first: usize,
@@ -70,13 +71,13 @@ impl Region<'_> {
         self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
     }
 
-    /// Whether nothing lies between the ranges, which are disjoint where they are written.
+    /// Whether the ranges have no gaps. They are disjoint if they are written.
     pub(super) fn is_whole(&self) -> bool {
         self.bytes == self.range.len()
     }
 }
 
-/// What one thread found.
+/// The findings of one thread.
 struct Findings<'a> {
     group: Group,
     used_elsewhere: Vec<Region<'a>>,
@@ -122,7 +123,7 @@ impl<'a> Findings<'a> {
     /// registers.
     fn count(&mut self, entries: &[Entry<'_>], part: Range<usize>, sums: &Sums) {
         let mut before = part.start.checked_sub(1).map(|before| &entries[before]);
-        // An empty entry says nothing of those before it.
+        // After an empty entry the order is unknown.
         let mut ascending = before.is_none_or(|before| before.bytes() > 0);
         before = before.filter(|before| before.bytes() > 0);
         let (mut group, mut sum) = (Group::default(), Sum::default());
@@ -157,7 +158,7 @@ impl<'a> Findings<'a> {
         self.has_pieces |= has_pieces;
     }
 
-    /// Looks at whose buffers the entries in `part` are.
+    /// Finds the buffers of the entries in `part`.
     fn look_at_buffers(&mut self, door: Door<'_>, entries: &[Entry<'a>], part: Range<usize>) {
         for_regions(entries, part, |region| {
             if let Err(error) = check_owner(door, &entries[region.first], region.side) {
@@ -177,8 +178,8 @@ impl<'a> Findings<'a> {
 }
 
 impl<'a> Survey<'a> {
-    /// Looks at all entries, which a stream is to copy. Also finds the buffers that other streams
-    /// may use.
+    /// Surveys all entries for a copy on a stream. Also finds the buffers that other streams may
+    /// use.
     ///
     /// # Errors
     ///
@@ -206,8 +207,8 @@ impl<'a> Survey<'a> {
         Ok((survey, used_elsewhere))
     }
 
-    /// Looks at the buffers again: a stream is to copy the entries, which are known already. Finds
-    /// the buffers that other streams may use.
+    /// Looks only at the buffers again, for another copy of the same entries. Finds the buffers
+    /// that other streams may use.
     ///
     /// # Errors
     ///
@@ -224,7 +225,7 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// What `look` finds in all entries.
+/// Runs `look` over all entries, and joins what it finds.
 fn find<'a>(
     door: Door<'_>,
     entries: &[Entry<'a>],
@@ -243,7 +244,7 @@ fn used_elsewhere<'a>(door: Door<'_>, regions: &[Region<'a>]) -> Vec<Region<'a>>
     regions.iter().filter(is_used).cloned().collect()
 }
 
-/// A stream copies memory of its own device and driver.
+/// Checks that the entry's memory belongs to the stream's device and driver.
 fn check_owner(door: Door<'_>, entry: &Entry<'_>, side: Side) -> Result<()> {
     match (side, entry.pinned) {
         (Side::Host, Some(pinned)) => door.check_driver(pinned.context()),
@@ -251,9 +252,9 @@ fn check_owner(door: Door<'_>, entry: &Entry<'_>, side: Side) -> Result<()> {
     }
 }
 
-/// Calls `with` for the buffers of the entries in `part`. Views of one buffer that come one after
-/// the other are one region: the buffer's list would merge them all the same, at a price for each.
-/// What lies between them may be somebody else's, and be in use again at any time.
+/// Calls `with` for the buffers of the entries in `part`. Successive views of one buffer are one
+/// region: the buffer's list would merge them anyway, at a cost for each. The gaps between them may
+/// belong to other code, which may use them at any time.
 pub(super) fn for_regions<'a>(
     entries: &[Entry<'a>],
     part: Range<usize>,
@@ -293,18 +294,18 @@ fn joined(mut regions: Vec<Region<'_>>) -> Vec<Region<'_>> {
 pub(super) const SUMMED: usize = 16;
 const _: () = assert!(DEAL.is_multiple_of(SUMMED), "one thread makes a sum");
 
-/// What [`SUMMED`] entries come to.
+/// The sum of [`SUMMED`] entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) bytes: usize,
     /// How many are not empty.
     pub(super) parts: usize,
-    /// Whether none is empty, and each follows the one before on the device.
+    /// Whether all have bytes, and each follows the one before on the device.
     pub(super) is_whole: bool,
 }
 
 impl Sum {
-    /// `follows`, on the device, the one before.
+    /// Adds an entry. `follows` says whether it follows the one before on the device.
     fn add(&mut self, bytes: usize, follows: bool) {
         self.is_whole = self.parts == 0 || (self.is_whole && follows);
         self.bytes += bytes;
@@ -312,7 +313,7 @@ impl Sum {
     }
 }
 
-/// A sum for each [`SUMMED`] entries, where they are known.
+/// The sums that are known, one for each [`SUMMED`] entries.
 #[derive(Debug, Default)]
 pub(super) struct Sums(Box<[AtomicU64]>);
 

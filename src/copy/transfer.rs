@@ -1,21 +1,21 @@
-//! A copy of many entries: its checks, what it waits for, and the record of what it uses.
+//! A copy of many entries: its checks, its waits, and the record of its uses.
 //!
 //! A copy of thousands of entries is enqueued in a few portions, and each entry names a buffer that
-//! must know of it. To record one use takes some tens of nanoseconds; for thousands of entries that
-//! is longer than the copy. So the fence of the last portion, which stands for all, is recorded: by
-//! the team, in all buffers, while the device copies.
+//! must record the use. Recording one use takes some tens of nanoseconds; for thousands of entries
+//! that is longer than the copy. So only the fence of the last portion, which covers all, is
+//! recorded: by the team, in all buffers, while the device copies.
 //!
 //! # Invariants
 //!
-//! * The entries are borrowed from before the first portion until all is recorded, so that nobody
-//!   enqueues other work on them, and no host reads or writes them, in between.
-//! * All is recorded whatever happens: [`Transfer`] does it when it drops.
+//! * The entries are borrowed from before the first portion until all is recorded, so that in
+//!   between no other work on them is enqueued, and the host does not access them.
+//! * All uses are always recorded: [`Transfer`] does it when it drops.
 //! * Portions are enqueued one after another, by one thread at a time. So each portion's fence
 //!   covers the portions before it.
 //! * A transfer whose device uses memory that is borrowed for the call only ([`for_the_call`])
-//!   waits too: when it has dropped, the device is done. If nobody can know that, an upload's
-//!   memory stays in use forever, so that its pool never reuses it. A download ends the process,
-//!   since the device could still write to memory that the caller gets back (soundness rule 2).
+//!   waits too: when it has dropped, the device is done. If that cannot be known, an upload's
+//!   memory stays in use forever, so that its pool never reuses it. A download aborts the process,
+//!   because the device could still write to memory that the caller gets back (soundness rule 2).
 //!
 //! [`for_the_call`]: Transfer::for_the_call
 
@@ -46,9 +46,9 @@ pub(crate) struct Transfer<'e, 'a> {
     pub(crate) survey: Arc<Survey<'a>>,
     /// The buffers that other streams may use.
     used_elsewhere: Vec<Region<'a>>,
-    /// The device uses host memory that is borrowed only for the call.
+    /// The device accesses host memory that is borrowed only for the call.
     for_the_call: bool,
-    /// Of the last portion.
+    /// The fence of the last portion.
     fence: Mutex<Option<Fence>>,
 }
 
@@ -64,7 +64,7 @@ impl<'e, 'a> Transfer<'e, 'a> {
         Self::prepared(door, direction, entries, &mut None)
     }
 
-    /// As [`new`](Self::new). What is known of the entries is taken from `survey`, or left there.
+    /// As [`new`](Self::new). Takes the survey of the entries from `survey`, or stores it there.
     ///
     /// # Errors
     ///
@@ -86,26 +86,25 @@ impl<'e, 'a> Transfer<'e, 'a> {
         Ok(Transfer { door, direction, entries, survey, used_elsewhere, for_the_call, fence })
     }
 
-    /// Says whether the device is to use host memory that is borrowed for the call only.
+    /// Sets whether the device will access host memory that is borrowed for the call only.
     pub(crate) fn for_the_call(mut self, is: bool) -> Self {
         self.for_the_call = is;
         self
     }
 
-    /// Drops the transfer if that does not block. A transfer that waits comes back, to be dropped
-    /// later.
+    /// Drops the transfer if that does not block. Otherwise returns it, to be dropped later.
     pub(crate) fn unless_it_waits(self) -> Option<Self> {
         Some(self).filter(|transfer| transfer.for_the_call)
     }
 
-    /// Orders later work of the stream after what conflicts. For memory that is borrowed for the
-    /// call, blocks until the stream has come to the transfer: if other work loses the device, the
-    /// transfer then fails before the device has the memory.
+    /// Orders later work of the stream after conflicting uses. For memory that is borrowed for the
+    /// call, blocks until the stream has reached the transfer: if other work loses the device, the
+    /// transfer then fails before the device gets the memory.
     pub(super) fn begin(&self) -> Result<()> {
         if self.for_the_call { self.reach().map(drop) } else { self.wait_for_conflicts() }
     }
 
-    /// Makes the stream wait, on the device, for what conflicts.
+    /// Makes the stream wait, on the device, for conflicting uses.
     fn wait_for_conflicts(&self) -> Result<()> {
         let context = self.door.stream.context();
         let operand = |region: &Region<'a>| Operand {
@@ -118,17 +117,17 @@ impl<'e, 'a> Transfer<'e, 'a> {
         self.door.wait_for_conflicts(&conflicting).map(drop)
     }
 
-    /// Blocks until the stream has come to the copy: what was enqueued before, and what conflicts,
-    /// is complete or is a copy that is being made. Returns how many positions the stream has.
+    /// Blocks until the stream has reached the copy: all earlier and all conflicting work is
+    /// complete, or is a copy that is running. Returns how many positions the stream has.
     pub(super) fn reach(&self) -> Result<u64> {
         let Door { stream, operation, .. } = self.door;
         stream.open(operation)?;
-        // By the host, so that the stream, if it is busy with copies, need not be emptied.
+        // The host waits, so that a stream that is busy with copies need not be drained.
         self.used_elsewhere.iter().try_for_each(|region| {
             let access = self.direction.access(region.side);
             region.hazards.wait_elsewhere(&region.range, access, stream, operation)
         })?;
-        // Before it is asked: what another thread enqueues meanwhile is not taken for a copy.
+        // Read before the query: work that another thread enqueues later must not count as a copy.
         let before = stream.recorded();
         if stream.is_moving() {
             return Ok(before);
@@ -153,7 +152,7 @@ impl<'e, 'a> Transfer<'e, 'a> {
         })
     }
 
-    /// Blocks until the device is done with all portions, and says whether it is.
+    /// Blocks until the device is done with all portions. Returns whether it is.
     fn finish(&self, fence: Fence) -> bool {
         let Door { stream, operation, .. } = self.door;
         let Err(error) = stream.finish(fence.position, operation) else { return true };
@@ -203,7 +202,7 @@ impl Drop for Transfer<'_, '_> {
     }
 }
 
-/// Both sides must have the same number of elements.
+/// Checks that both sides have the same number of elements.
 #[inline]
 pub(crate) fn check_lengths<T>(operation: &'static str, src: usize, dst: usize) -> Result<()> {
     if src == dst {
@@ -240,14 +239,14 @@ pub(crate) fn check_no_overlap(
 }
 
 /// Refuses destinations that overlap one another or a source. Sources may overlap. A range is its
-/// first address, its length in bytes, and what is done with it.
+/// first address, its length in bytes, and its access.
 pub(crate) fn check_apart(
     operation: &'static str,
     ranges: impl Iterator<Item = (u64, usize, Access)>,
 ) -> Result<()> {
     let mut sorted: Vec<_> = ranges.filter(|&(_, bytes, _)| bytes > 0).collect();
     sorted.sort_unstable_by_key(|&(start, ..)| start);
-    // Of the ranges so far the one that ends last, and of those that are written.
+    // The range so far that ends last, and the written range that ends last.
     let (mut last, mut written) = ((0, 0), (0, 0));
     let end = |(start, bytes): (u64, usize)| start + bytes as u64;
     for (start, bytes, access) in sorted {

@@ -5,8 +5,8 @@
 //!   down    take slots, lay them out, submit -> wait for the oldest -> units: slot to memory
 //! ```
 //!
-//! Down, as many slots as can be had are in flight; the team empties them in the order in which
-//! they were enqueued, as each lands.
+//! Down, as many slots as are available are in flight. The team empties each when it has landed, in
+//! the order in which they were enqueued.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -34,7 +34,7 @@ use crate::sync::Mutex;
 use crate::ticket::Ticket;
 use crate::trace::Kind;
 
-/// How many slots of a download are enqueued for each that is waited for.
+/// How many slots of a download are enqueued for each slot that is waited for.
 const AHEAD: usize = 2;
 
 struct StagedTransfer<'e, 'a> {
@@ -47,9 +47,9 @@ struct StagedTransfer<'e, 'a> {
     stores: Stores,
     progress: Mutex<LaidOut<'e>>,
     submitted: AtomicU64,
-    /// Of an upload.
+    /// The filled slots of an upload.
     filled: Filled<'e>,
-    /// Of a download.
+    /// The arrived entries of a download.
     landed: Landed,
 }
 
@@ -75,8 +75,8 @@ impl Engine {
         self.staged(transfer, route, workload, &mut |_| {})
     }
 
-    /// As [`copy`](Self::copy), for a download. Meanwhile it calls `each`, on this thread, with the
-    /// number of every entry that has arrived, in their order.
+    /// As [`copy`](Self::copy), for a download. Calls `each`, on this thread, with the number of
+    /// every entry that has arrived, in order.
     pub(crate) fn download_each(
         &self,
         transfer: Transfer<'_, '_>,
@@ -87,7 +87,8 @@ impl Engine {
         let entries = transfer.entries;
         let mut told = 0;
         let mut panic = None;
-        // A panic of the caller's code waits until slots are given back and uses are recorded.
+        // A panic of the caller's code is held back until slots are given back and uses are
+        // recorded.
         let mut tell = |count: usize| {
             while told < count && panic.is_none() {
                 told += 1;
@@ -168,13 +169,13 @@ impl<'e> StagedTransfer<'e, '_> {
     ///
     /// # Safety
     ///
-    /// * The part is the caller's: its unit is, or the caller has the slot alone.
+    /// * The part belongs to the caller, who works on its unit or has the slot alone.
     unsafe fn write_item(&self, slot: &Slot, layout: &Layout, number: usize, part: &Part) {
         let host = slot.address(part.offset);
         let item = self.transfer.direction.item(host, part.device, part.bytes);
         let place = slot.address(layout.items_at()).cast::<Item>().wrapping_add(number);
-        // SAFETY: the place lies in the slot, after the parts (`Sizes::items`), and is aligned;
-        // the device is done with the slot (`Ring::take`), and the part is the caller's.
+        // SAFETY: the place lies in the slot, after the parts (`Sizes::items`), and is aligned; the
+        // device is done with the slot (`Ring::take`), and the part belongs to the caller.
         unsafe { place.write(item) };
     }
 
@@ -185,7 +186,7 @@ impl<'e> StagedTransfer<'e, '_> {
         let layout = unsafe { slot.layout() };
         let direction = self.transfer.direction;
         let whole = slot.host().operand(0..slot.host().len(), direction.access(Side::Host));
-        // A single run needs no batch.
+        // A single run does not need a batch.
         let route = match self.route {
             Route::BatchCall if layout.runs().len() == 1 => Route::Copies,
             route => route,
@@ -226,7 +227,7 @@ impl<'e> StagedTransfer<'e, '_> {
         }
         let piece = options.upload_portion((self.route, self.workload), bytes, progress.done, left);
         if self.stores == Stores::Cached {
-            // So that few slots are used.
+            // Waits here, so that few slots are used.
             self.filled.oldest().map_or(Ok(()), |oldest| oldest.wait_in(operation))?;
         }
         let exposure = self.transfer.door.stream.exposure();
@@ -240,7 +241,7 @@ impl<'e> StagedTransfer<'e, '_> {
     fn open_down(&self, progress: &mut LaidOut<'e>) -> Result<Option<(SlotGuard<'e>, Ticket)>> {
         let Engine { options, ring, pool, .. } = self.engine;
         let bytes = self.transfer.survey.group.bytes;
-        // Not all at once: the first is to be emptied while the device copies the others.
+        // Not all at once: threads empty the first while the device copies the others.
         for _ in 0..AHEAD {
             let left = bytes - progress.done;
             if left == 0 {
@@ -274,7 +275,8 @@ impl<'e> StagedTransfer<'e, '_> {
 
 impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
     fn open(&self) -> Result<Option<&'e Slot>> {
-        // One thread opens at a time, so that nobody waits for this lock; it is there for the type.
+        // One thread opens at a time, so this lock is never contended. It only makes the type
+        // `Sync`.
         let mut progress = self.progress.lock();
         let taken = match self.transfer.direction {
             Direction::Up => self.open_up(&mut progress)?,
@@ -309,16 +311,16 @@ impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
                 Direction::Up => {
                     // SAFETY: an entry of an upload, of pageable memory or a source, and the part
                     // lies in it; the part's bytes of the slot are initialised, as all of the
-                    // pool's are, and this worker's, and the device is done with the slot
-                    // (`Ring::take`).
+                    // pool's memory is, and belong to this worker, and the device is done with the
+                    // slot (`Ring::take`).
                     unsafe { entry.fill(operation, part.at, at, part.bytes, self.stores)? };
                     if self.route == Route::Kernel {
-                        // SAFETY: the unit is this worker's.
+                        // SAFETY: the unit belongs to this worker.
                         unsafe { self.write_item(slot, layout, number, &part) };
                     }
                 }
                 // SAFETY: an entry of a download, to pageable memory, and the part lies in it; its
-                // bytes are this worker's, on both sides, and the copy to the slot is complete
+                // bytes belong to this worker, on both sides, and the copy to the slot is complete
                 // (`open`).
                 Direction::Down => unsafe { entry.drain(part.at, at, part.bytes, self.stores) },
             }

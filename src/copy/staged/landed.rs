@@ -20,7 +20,7 @@ struct Ends {
 }
 
 impl Landed {
-    /// Portion `number`, which ends at `end`, has arrived.
+    /// Notes that portion `number`, which ends at `end`, has arrived.
     pub(super) fn note(&self, number: u64, end: Cursor) {
         let mut portions = self.0.lock();
         let at = (number - portions.first) as usize;

@@ -1,4 +1,4 @@
-//! What lies where in a slot.
+//! The layout of a slot.
 //!
 //! A copy is a list of entries, each a range of host memory and one of device memory. Slot after
 //! slot takes the next bytes of the list: a long entry goes through several slots, and many short
@@ -12,15 +12,15 @@
 //! ```
 //!
 //! A part keeps the alignment of its device address to 16 bytes, so that a kernel can move it in
-//! vectors; but what is read in blocks from a file keeps the place in its block, so that the disk
-//! can write to the slot. Entries that follow each other in one allocation follow each other in the
-//! slot, so that they are one run for the copy engine. No run crosses from one allocation to
-//! another, which `cudaMemcpyAsync` refuses.
+//! vectors. A part that is read in blocks from a file keeps its offset in the block instead, so
+//! that the disk can write to the slot. Entries that follow each other in one allocation follow
+//! each other in the slot, so that they are one run for the copy engine. No run crosses from one
+//! allocation to another: `cudaMemcpyAsync` refuses that.
 //!
-//! The layout stores units and runs, and no parts. A worker walks the entries of its unit again, by
-//! the same rules: with thousands of entries it would take longer to write a list of parts than to
-//! copy their bytes. For the same reason small entries are not looked at one by one, but taken
-//! [some at a time](Sums), where they follow each other or a kernel will move them.
+//! The layout stores units and runs, but no parts. A worker walks the entries of its unit again, by
+//! the same rules: with thousands of entries, writing a list of parts would take longer than
+//! copying their bytes. For the same reason small entries are taken [several at a time](Sums), if
+//! they follow each other or a kernel will move them.
 
 use std::ops::Range;
 
@@ -28,20 +28,20 @@ use crate::copy::entry::{BLOCK, Entry};
 use crate::copy::survey::{SUMMED, Sum, Sums};
 use crate::driver::{DevicePtr, Item};
 
-/// A list of entries, as far as the device is concerned.
+/// The device side of a list of entries.
 pub(super) trait Entries {
     fn count(&self) -> usize;
     fn span(&self, entry: usize) -> DeviceSpan;
 }
 
-/// Where an entry lies on the device.
+/// The position of an entry on the device.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceSpan {
-    /// Tells its allocation from others.
+    /// Identifies its allocation.
     pub(super) home: usize,
     pub(super) address: DevicePtr,
     pub(super) bytes: usize,
-    /// Where it begins in a file that is read in blocks.
+    /// Its offset in a file that is read in blocks.
     pub(super) blocks: Option<u64>,
 }
 
@@ -49,21 +49,21 @@ pub(super) struct DeviceSpan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) entry: usize,
-    /// Where it begins in the entry.
+    /// Its offset in the entry.
     pub(super) at: usize,
     /// Where it begins in the slot.
     pub(super) offset: usize,
     pub(super) bytes: usize,
-    /// Where it begins on the device.
+    /// Its address on the device.
     pub(super) device: DevicePtr,
 }
 
-/// Bytes that lie without a gap in the slot and on the device.
+/// Bytes that are contiguous in the slot and on the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) slot: Range<usize>,
     pub(super) device: DevicePtr,
-    /// Which allocation it lies in.
+    /// Identifies its allocation.
     home: usize,
 }
 
@@ -74,10 +74,10 @@ pub(super) struct Cursor {
     pub(super) at: usize,
 }
 
-/// The sizes that a slot is laid out to.
+/// The sizes that limit the layout of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
-    /// How much of the slot may be used, a part's bytes at least.
+    /// How much of the slot may be used, at least the bytes of a part.
     pub(super) piece: usize,
     /// The bytes of a unit of work.
     pub(super) unit: usize,
@@ -85,13 +85,13 @@ pub(super) struct Sizes {
     pub(super) items: bool,
 }
 
-/// What a device address and its place in a slot differ by is a multiple of it.
+/// A device address and its offset in a slot differ by a multiple of this.
 const ALIGN: usize = 16;
 
 /// The fewest bytes of a part that is not the end of its entry.
 const LEAST: usize = 512;
 
-/// What one worker moves: from one place in the list to another.
+/// The work of one worker: from one position in the list to another.
 #[derive(Clone, Copy, Debug)]
 struct Unit {
     from: Cursor,
@@ -131,8 +131,8 @@ impl Entries for [Entry<'_>] {
 }
 
 impl DeviceSpan {
-    /// What the bytes from `at` on are aligned to in a slot, and their distance from such a
-    /// boundary. Few bytes are not worth the gap that whole blocks leave before them.
+    /// The alignment in a slot of the bytes from `at` on, and their distance from such a boundary.
+    /// Few bytes are not aligned to whole blocks, because the gap before them would cost more.
     #[inline]
     fn alignment(&self, at: usize, piece: usize) -> (usize, u64) {
         match self.blocks {
@@ -142,8 +142,8 @@ impl DeviceSpan {
     }
 }
 
-/// The next place of that alignment: right after the previous part, for what follows it on the
-/// device.
+/// The next offset with that alignment. If the bytes follow the previous part on the device, that
+/// is right after it.
 #[inline]
 fn offset_behind(used: usize, (align, phase): (usize, u64)) -> usize {
     // A power of two.
@@ -151,7 +151,8 @@ fn offset_behind(used: usize, (align, phase): (usize, u64)) -> usize {
 }
 
 impl Layout {
-    /// Takes the next entries from `cursor` on, and moves it. `sums` are those of the entries.
+    /// Takes the next entries from `cursor` on, and advances it. `sums` are the sums of the
+    /// entries.
     pub(super) fn fill(
         &mut self,
         cursor: &mut Cursor,
@@ -188,7 +189,7 @@ impl Layout {
             if in_unit == 0 {
                 self.units.push(Unit { from: *cursor, to: *cursor, offset, first: self.parts });
             }
-            // A short entry is not cut for the sake of even units. What is cut ends its unit.
+            // A short entry is not cut to make units even. A cut entry ends its unit.
             let fair = if left <= sizes.unit { left } else { (sizes.unit - in_unit).max(LEAST) };
             let mut bytes = fair.min(room.max(LEAST)).min(left);
             if bytes < left && bytes > align {
@@ -211,9 +212,9 @@ impl Layout {
         }
     }
 
-    /// Takes all entries of a sum, the first of which lies at `place`, if there is room for them:
-    /// with the widest gaps, where they do not follow each other. A copy engine must not be told of
-    /// gaps that need not be.
+    /// Takes all entries of a sum, the first of which lies at `place`, if there is room for them
+    /// with the widest possible gaps. Where a copy engine gets runs, it takes only entries without
+    /// gaps, because every gap costs a run.
     fn fill_with(
         &mut self,
         sum: Sum,
@@ -281,28 +282,28 @@ impl Layout {
         walk(self.units[unit], self.piece, entries)
     }
 
-    /// How many parts there are.
+    /// The number of parts.
     pub(super) fn parts(&self) -> usize {
         self.parts
     }
 
-    /// How many bytes of entries there are.
+    /// The number of bytes of entries.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many bytes of the slot the parts take, with the gaps between them.
+    /// The number of bytes of the slot that the parts take, including the gaps.
     #[cfg(test)]
     fn used(&self) -> usize {
         self.used
     }
 
-    /// Where the items begin in the slot.
+    /// The offset of the items in the slot.
     pub(super) fn items_at(&self) -> usize {
         self.used.next_multiple_of(align_of::<Item>())
     }
 
-    /// What a copy engine is told: as few runs as there can be. None where a kernel is given items.
+    /// The runs for the copy engine, as few as possible. None if a kernel gets items.
     pub(super) fn runs(&self) -> &[Run] {
         &self.runs
     }
@@ -313,7 +314,7 @@ impl Layout {
     }
 }
 
-/// Goes through a unit as [`Layout::fill`] did.
+/// Walks a unit by the rules of [`Layout::fill`].
 fn walk<E: Entries + ?Sized>(
     unit: Unit,
     piece: usize,

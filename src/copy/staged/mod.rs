@@ -10,8 +10,8 @@
 //!   device           |copy 0|copy 1|.. | copy 2    | copy 3        | ...
 //! ```
 //!
-//! The first slots of an upload are filled in part, each to twice the one before, so that the
-//! device begins early. The last ones are filled to less and less, so that the device ends soon
+//! The first slots of an upload are filled in part, each twice as far as the one before, so that
+//! the device begins early. The last ones are filled less and less, so that the device ends soon
 //! after the last byte was copied ([`portions`]).
 //!
 //! ```text
@@ -29,11 +29,11 @@
 //! * An upload returns when all bytes have left the caller's memory; a download when all have
 //!   arrived there.
 //! * A copy takes slots only when its stream is idle or is already copying. So a stream that waits
-//!   for other work when a copy comes holds no slot.
+//!   for other work when a copy begins holds no slot.
 //! * A copy waits only for slots of streams that are no more exposed than its own; see below.
 //! * Every slot's copy is recorded as a use of the slot and of the device memory, as any copy is.
-//!   An error in the middle leaves unspecified bytes in the destination, and nothing else: slots
-//!   are given back with their uses, and threads have left.
+//!   After an error in the middle only the bytes of the destination are unspecified: slots are
+//!   given back with their uses, and threads have left.
 //!
 //! # No copy waits for a stream that is held up
 //!
@@ -42,7 +42,7 @@
 //!
 //! * *sealed*: nothing. Only this crate enqueues there, and all other work is complete before a
 //!   copy takes slots.
-//! * *shared*: somebody has the stream's handle, and may enqueue work between that check and the
+//! * *shared*: other code has the stream's handle, and may enqueue work between that check and the
 //!   copy.
 //! * *bound*: also work of other streams. A blocking stream, and a thread's default stream, wait
 //!   for the work that any thread gives to the legacy stream, and the legacy stream waits for them.
@@ -50,11 +50,11 @@
 //!
 //! Bound streams together hold at most a part of the ring. Bound and shared streams together hold
 //! at most a larger part ([`shares`](ring)). A copy waits only for slots whose holders are no more
-//! exposed than its own stream; there always are some. So a wait for the slot of a sealed stream
-//! always ends: its copies lie behind copies only, and a thread that fills or empties the slot
-//! waits only for such slots. A copy on a sealed stream waits for no other kind of stream, and a
-//! copy on a shared stream waits for no bound one. Copies on streams of one kind do wait for each
-//! other: a shared stream that is held up can hold up another one, and so can bound streams.
+//! exposed than its own stream; such slots always exist. So a wait for the slot of a sealed stream
+//! always ends: only copies precede its copies, and a thread that fills or empties the slot waits
+//! only for such slots. A copy on a sealed stream waits for no other kind of stream, and a copy on
+//! a shared stream waits for no bound one. Copies on streams of one kind do wait for each other: a
+//! shared stream that is held up can hold up another one, and so can bound streams.
 //!
 //! Two cases remain. A kernel of the program that fills the device also holds up copies by
 //! [`Route::Kernel`](crate::batch::Route::Kernel); the copy engine never waits for it. And a
@@ -90,34 +90,34 @@ use crate::pool::{Builder, PinnedPool};
 use crate::process::thread;
 use crate::timeline::Timeline;
 
-/// The errors of a pool that has no free block.
+/// The errors of a pool without a free block.
 const SHORT: [ErrorKind; 2] = [ErrorKind::TimedOut, ErrorKind::BudgetExhausted];
 
 /// How long a small copy waits for memory that other small copies hold.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How often it waits for [`PATIENCE`] while more memory is being page-locked.
 const TRIES: usize = 10;
-/// The system page-locks no less than this at once.
+/// The system page-locks at least this much at once.
 const PAGE: usize = 4096;
-/// From this many bytes on a copy will want all slots.
+/// From this many bytes on a copy uses all slots.
 const LARGE: usize = 32 << 20;
 
-/// Page-locks all slots: one, so that a copy can begin, and then the others in one piece, with
-/// several threads. One after the other they take four times as long.
+/// Page-locks all slots: first one, so that a copy can begin, then the others in one piece, with
+/// several threads. Page-locking them one by one takes four times as long.
 fn fill(ring: &Ring, pool: &PinnedPool, bytes: usize) {
     ring.fill(pool, 1);
     pool.grow_by(bytes);
     ring.fill(pool, usize::MAX);
 }
 
-/// What all copies of a device's pageable memory share.
+/// The state that all staged copies of a device share.
 pub(crate) struct Engine {
     options: Staging,
-    /// For slots and nothing else, so that no waiting copy can keep a slot from being made.
+    /// Only for slots, so that no waiting copy can prevent a slot from being made.
     pool: PinnedPool,
-    /// For copies that need no slot.
+    /// For copies that do not need a slot.
     small: PinnedPool,
-    /// For lists of items, which are as long as the caller's own.
+    /// For lists of items, which are as long as the caller's lists.
     pub(crate) lists: PinnedPool,
     ring: Arc<Ring>,
     abilities: OnceLock<Abilities>,
@@ -139,8 +139,8 @@ impl Engine {
         fill(&self.ring, &self.pool, self.options.ring_bytes);
     }
 
-    /// Before the first large copy: page-locks one slot, and then the others on a thread of its
-    /// own, while the device copies out of that one.
+    /// Called before the first large copy: page-locks one slot, then the others on an extra thread,
+    /// while the device copies from the first.
     fn make_room(&self, door: Door<'_>, bytes: usize) -> Result<()> {
         if bytes < LARGE || self.ring.is_begun() {
             return Ok(());
@@ -149,14 +149,14 @@ impl Engine {
         drop(first.map(|slot| self.ring.guard(slot)));
         let bytes = self.options.ring_bytes;
         let work = move |(ring, pool): (Arc<Ring>, PinnedPool)| fill(&ring, &pool, bytes);
-        // Without that thread copies page-lock the slots one by one.
+        // If the thread cannot be started, copies page-lock the slots one by one.
         let _ = thread::start("pinlane-warm-up", (self.ring.clone(), self.pool.clone()), work);
         Ok(())
     }
 
-    /// Page-locked memory for a copy of that many bytes, if it is a small one. `None` also if
-    /// streams that wait for something hold all of that memory. The ring, of which such streams
-    /// never hold all, does then.
+    /// Page-locked memory for a copy of that many bytes, if it is small. Also `None` if streams
+    /// that are held up hold all of that memory. The copy then uses the ring, which such streams
+    /// never hold as a whole.
     pub(crate) fn small_block(&self, bytes: usize) -> Result<Option<PinnedBuf<u8>>> {
         if !self.is_small(bytes) {
             return Ok(None);
@@ -174,7 +174,7 @@ impl Engine {
         Ok(None)
     }
 
-    /// Whether a copy of that many bytes needs no slot.
+    /// Whether a copy of that many bytes does not need a slot.
     pub(crate) fn is_small(&self, bytes: usize) -> bool {
         bytes <= self.options.direct_bytes
     }
@@ -184,13 +184,13 @@ impl Engine {
         if let Some(known) = self.abilities.get() {
             return Ok(*known);
         }
-        // An answer that failed is not remembered.
+        // A failed answer is not remembered.
         let found = Abilities::of(door.stream.context(), door.operation)?;
         Ok(*self.abilities.get_or_init(|| found))
     }
 
-    /// The threads of the team that are to help with a copy. A thread that helps also enqueues,
-    /// which no other thread can do on a thread's default stream.
+    /// How many threads of the team help with a copy. A helper also enqueues, so there are none for
+    /// a thread's default stream, where no other thread can enqueue.
     fn helpers(&self, stream: &Timeline, bytes: usize, workload: Workload) -> Helpers {
         if stream.is_of_one_thread() {
             return Helpers::none();

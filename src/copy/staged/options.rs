@@ -1,4 +1,4 @@
-//! How pageable memory is staged, as the user sets it.
+//! The options for staging pageable memory.
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -21,8 +21,8 @@ impl Default for Staging {
 }
 
 impl Staging {
-    /// The default: 8 slots of 4 MiB. They are page-locked one by one, when they are needed. A copy
-    /// of 32 MiB or more has all of them page-locked, on another thread, and so has
+    /// The default: 8 slots of 4 MiB. They are page-locked one by one, on demand. A copy of 32 MiB
+    /// or more page-locks all of them, on another thread, and so does
     /// [`Device::warm_up`](crate::Device::warm_up).
     #[must_use]
     pub fn new() -> Self {
@@ -36,23 +36,23 @@ impl Staging {
         }
     }
 
-    /// The most page-locked memory in bytes for large copies; small ones take up to half as much
-    /// beside.
+    /// The most page-locked memory in bytes for large copies. Small copies take up to half as much
+    /// in addition.
     #[must_use]
     pub fn ring_bytes(mut self, bytes: usize) -> Self {
         self.ring_bytes = bytes;
         self
     }
 
-    /// The largest portion in bytes that is given to the copy engine at once: what a slot holds.
+    /// The size of a slot in bytes: the largest portion that the copy engine gets at once.
     #[must_use]
     pub fn slot_bytes(mut self, bytes: usize) -> Self {
         self.slot_bytes = bytes;
         self
     }
 
-    /// The first portion of a short upload, in bytes; a longer upload begins with a thirty-second
-    /// part. Portions grow to an eighth of the copy, but a slot at most.
+    /// The first portion of a short upload, in bytes. A longer upload begins with 1/32 of its
+    /// bytes. Portions grow to 1/8 of the copy, and to at most a slot.
     #[must_use]
     pub fn first_bytes(mut self, bytes: usize) -> Self {
         self.first_bytes = bytes;
@@ -74,9 +74,8 @@ impl Staging {
         self
     }
 
-    /// Uploads of at most this many bytes are written to their slots past the cache, which was
-    /// faster where it was measured. Longer ones are written through it, and use about five slots
-    /// in turns.
+    /// Uploads of at most this many bytes are written to their slots past the cache, which measured
+    /// faster. Longer ones are written through the cache, and use about five slots in turns.
     #[must_use]
     pub fn streaming_bytes(mut self, bytes: usize) -> Self {
         self.streaming_bytes = bytes;

@@ -1,4 +1,4 @@
-//! Slots of an upload that are filled and wait for their turn to be submitted.
+//! Filled slots of an upload that wait to be submitted.
 
 use std::collections::VecDeque;
 
@@ -14,17 +14,17 @@ pub(super) struct Filled<'e>(Mutex<Submissions<'e>>);
 #[derive(Default)]
 struct Submissions<'e> {
     slots: VecDeque<&'e Slot>,
-    /// A thread is submitting, and looks here again when it has. Two at once would wait for each
-    /// other in the runtime, asleep.
+    /// A thread is submitting, and looks here again afterwards. Two at once would sleep in the
+    /// runtime, waiting for each other.
     submitting: bool,
-    /// A submission has failed, so there will be no other.
+    /// A submission has failed, so no other follows.
     failed: bool,
     /// The last portions that have been submitted, the oldest in front.
     submitted: [Option<Ticket>; IN_FLIGHT],
 }
 
 impl<'e> Filled<'e> {
-    /// Adds a slot; `false` if a submission has failed, and the slot is still the caller's.
+    /// Adds a slot. `false` if a submission has failed: the slot then still belongs to the caller.
     pub(super) fn push(&self, slot: &'e Slot) -> bool {
         let mut state = self.0.lock();
         if !state.failed {
@@ -45,7 +45,7 @@ impl<'e> Filled<'e> {
         Some((SubmitGuard { filled: self, ring }, slot))
     }
 
-    /// The oldest of the last portions, if there are as many as may be in flight.
+    /// The oldest of the last portions, if as many as allowed are in flight.
     pub(super) fn oldest(&self) -> Option<Ticket> {
         let submitted = &mut self.0.lock().submitted;
         submitted[IN_FLIGHT - 1].as_ref()?;
@@ -62,12 +62,12 @@ pub(super) struct SubmitGuard<'q, 'e> {
 }
 
 impl SubmitGuard<'_, '_> {
-    /// The slot has been submitted; the next one may be.
+    /// Notes that the slot has been submitted, and allows the next submission.
     pub(super) fn submitted(self, ticket: Ticket) {
         let mut state = self.filled.0.lock();
         match state.submitted.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(ticket),
-            // Whoever waits for the second waits for the first, too.
+            // A wait for the second covers the first.
             None => {
                 state.submitted.rotate_left(1);
                 state.submitted[IN_FLIGHT - 1] = Some(ticket);

@@ -9,18 +9,18 @@
 //!
 //! # Invariants
 //!
-//! * A slot that [`take`](Ring::take) gives is no longer used by the device, and nobody else has
-//!   it.
+//! * A slot that [`take`](Ring::take) returns is no longer used by the device, and has no other
+//!   owner.
 //! * Workers come between [`publish`](Slot::publish) and the last [`unit_done`](Slot::unit_done);
-//!   that one call says so to one thread, which then has the slot alone.
-//! * There are never more than `limit` slots: whoever finds none waits, for the device or for
+//!   exactly one thread gets `true` from it, and then has the slot alone.
+//! * There are never more than `limit` slots. A thread that finds none waits, for the device or for
 //!   another caller. No thread waits for a slot while workers wait for it.
-//! * Nobody waits for a slot that a more exposed stream holds, in its hands or by a copy in flight:
-//!   such a stream may be held up. [`Shares`] keeps enough of the others. If memory for these
-//!   cannot be page-locked, that is an error.
-//! * The oldest free slot is taken first, so that copies in flight get the most time; a new one is
-//!   made only when it is still in flight. So as few slots are in use as keep the link busy, and
-//!   their lines stay in the cache.
+//! * No thread waits for a slot that a more exposed stream holds, directly or by a copy in flight:
+//!   such a stream may be held up. [`Shares`] keeps enough other slots. If memory for these cannot
+//!   be page-locked, that is an error.
+//! * The oldest free slot is taken first, so that copies in flight get the most time. A new slot is
+//!   made only when that one is still in flight. So only as many slots are in use as keep the link
+//!   busy, and their lines stay in the cache.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -43,8 +43,8 @@ pub(super) struct Slot {
 }
 
 // SAFETY: `layout` is written only by the opener, who has the slot alone, and read by workers, who
-// come after `publish` and are gone before anybody has it alone again: the module's invariants. The
-// rest is `Sync`; the bytes of `host` are reached by address, each by one worker.
+// come after `publish` and are gone before a thread has it alone again: the module's invariants.
+// The rest is `Sync`; the bytes of `host` are reached by address, each by one worker.
 unsafe impl Sync for Slot {}
 
 impl Slot {
@@ -63,7 +63,7 @@ impl Slot {
 
     /// # Safety
     ///
-    /// * The caller has the slot alone: it has just taken it, or `unit_done` has told it so.
+    /// * The caller has the slot alone: it has just taken it, or `unit_done` returned `true`.
     #[allow(clippy::mut_from_ref)]
     pub(super) unsafe fn layout_mut(&self) -> &mut Layout {
         // SAFETY: the caller's precondition.
@@ -75,16 +75,17 @@ impl Slot {
     /// * The caller is a worker of the slot, between `publish` and its `unit_done`, or has it
     ///   alone.
     pub(super) unsafe fn layout(&self) -> &Layout {
-        // SAFETY: nobody writes: the caller's precondition and the module's invariants.
+        // SAFETY: no thread writes to it, by the caller's precondition and the module's invariants.
         unsafe { &*self.layout.get() }
     }
 
-    /// Lets workers in, for this many units. They learn of the slot by a lock.
+    /// Admits workers, for this many units. They find the slot through a lock.
     pub(super) fn publish(&self, units: usize) {
         self.units_left.store(units, Ordering::Relaxed);
     }
 
-    /// Whether that was the last unit, so that the caller has the slot alone from now on.
+    /// Notes the end of a unit. Returns whether it was the last one: the caller then has the slot
+    /// alone.
     pub(super) fn unit_done(&self) -> bool {
         self.units_left.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -101,7 +102,7 @@ impl<'r> SlotGuard<'r> {
         self.slot
     }
 
-    /// The slot is now somebody else's to give back.
+    /// Passes the duty to give the slot back to the caller.
     pub(super) fn hand_over(self) -> &'r Slot {
         let slot = self.slot;
         std::mem::forget(self);
@@ -120,22 +121,23 @@ pub(super) struct Ring {
     slot_bytes: usize,
     state: Mutex<SlotLists>,
     freed: Condvar,
-    /// A thread is giving memory to all slots. Whoever has one meanwhile does not wait for another.
+    /// A thread is giving memory to all slots. A transfer that has a slot does not wait for another
+    /// one until that ends.
     is_filling: AtomicBool,
 }
 
 struct SlotLists {
-    /// By their holders. The one given back first is in front.
+    /// Free slots by their holders. The one given back first is in front.
     free: [VecDeque<usize>; 3],
-    /// Those that have no memory yet.
+    /// Slots without memory.
     unmade: Vec<usize>,
     shares: Shares,
 }
 
 impl SlotLists {
     /// The oldest free slot of this holder, if it may pass to a stream of exposure `to`. If that is
-    /// more exposed than the holder, it then holds the slot; otherwise only when the slot turns out
-    /// to be idle.
+    /// more exposed than the holder, it becomes the holder at once; otherwise when the slot is
+    /// found to be idle.
     fn pop(&mut self, holder: Exposure, to: Exposure) -> Option<usize> {
         let free = &mut self.free[holder as usize];
         let index = *free.front().filter(|&&index| self.shares.may_pass(index, to))?;
@@ -194,7 +196,7 @@ impl Ring {
         self.slots.len() - self.state.lock().unmade.len()
     }
 
-    /// Gives memory to slots until so many have some, as far as there is any.
+    /// Gives memory to slots until `count` have some, as far as memory is available.
     pub(super) fn fill(&self, pool: &PinnedPool, count: usize) {
         self.is_filling.store(true, Ordering::Relaxed);
         while self.made() < count
@@ -203,12 +205,13 @@ impl Ring {
             self.give_back(slot);
         }
         self.is_filling.store(false, Ordering::Relaxed);
-        // Who waits for a slot may now make one.
+        // Threads that wait for a slot may now make one.
         self.freed.notify_all();
     }
 
     /// A slot that the device does not use, for a stream of that exposure. Blocks until there is
-    /// one, or, if not `patient`, gives `None` where it would. `operation` is the call that waits.
+    /// one. If not `patient`, returns `None` instead of blocking. `operation` is the call that
+    /// waits.
     pub(super) fn take(
         &self,
         pool: &PinnedPool,
@@ -225,7 +228,7 @@ impl Ring {
             let memory = |bytes| if waits { pool.alloc(bytes) } else { pool.try_alloc(bytes) };
             match self.make(to, memory) {
                 Ok(Some(new)) => return Ok(Some(new)),
-                // If memory is short, the slots that there are do.
+                // If memory is short, the existing slots are enough.
                 Err(error) if !self.state.lock().has_any(to) => return Err(error),
                 _ if !patient => return Ok(None),
                 _ => {}
@@ -237,7 +240,8 @@ impl Ring {
         }
     }
 
-    /// A free slot that the device does not use any more: of the stream's equals, else of others.
+    /// A free slot that the device no longer uses: of streams of the same exposure first, then of
+    /// others.
     fn take_idle(&self, to: Exposure) -> Result<Option<&Slot>> {
         let others = EXPOSURES.into_iter().filter(|&holder| holder != to);
         for holder in std::iter::once(to).chain(others) {
@@ -261,8 +265,8 @@ impl Ring {
         Ok(None)
     }
 
-    /// Blocks until the device has done with a free slot that no more exposed stream holds, if
-    /// there is one.
+    /// Blocks until the device is done with a free slot whose holder is no more exposed, if there
+    /// is one.
     fn take_oldest(&self, to: Exposure, operation: &'static str) -> Result<Option<&Slot>> {
         let holders = EXPOSURES.into_iter().take_while(|&holder| holder <= to);
         let Some(index) = holders.into_iter().find_map(|holder| self.pop(holder, to)) else {
@@ -276,13 +280,13 @@ impl Ring {
     fn pop(&self, holder: Exposure, to: Exposure) -> Option<usize> {
         let popped = self.state.lock().pop(holder, to);
         if popped.is_some() && holder < to {
-            // Those who count on less exposed streams' slots may have to wait for others.
+            // Threads that counted on slots of less exposed streams may have to wait for others.
             self.freed.notify_all();
         }
         popped
     }
 
-    /// A slot more, if there may be one.
+    /// Makes another slot, if the limit allows one.
     fn make(
         &self,
         to: Exposure,
@@ -314,7 +318,7 @@ impl Ring {
         }
     }
 
-    /// Blocks until a slot comes back, or it turns out that none will.
+    /// Blocks until a slot comes back, or none will.
     fn wait(&self, to: Exposure) {
         let mut state = self.state.lock();
         while !state.has_free(to) && state.has_any(to) {
@@ -322,7 +326,7 @@ impl Ring {
         }
     }
 
-    /// Takes charge of a slot that the caller has alone.
+    /// Makes a guard for a slot that the caller has alone.
     pub(super) fn guard<'r>(&'r self, slot: &'r Slot) -> SlotGuard<'r> {
         SlotGuard { ring: self, slot }
     }
@@ -337,7 +341,7 @@ impl Ring {
 
     fn put_back(&self, put: impl FnOnce(&mut SlotLists)) {
         put(&mut self.state.lock());
-        // Not everybody who waits may have it.
+        // Wakes all, because not every waiter may take it.
         self.freed.notify_all();
     }
 }

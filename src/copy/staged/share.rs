@@ -1,4 +1,4 @@
-//! Dealing out a long list to the copy team, some numbers at a time.
+//! Deals out a long list to the copy team, in ranges of numbers.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,9 +9,9 @@ use crate::driver::Ordinal;
 /// How many numbers one thread takes at a time.
 pub(crate) const DEAL: usize = 256;
 
-/// Calls `work` with ranges that make up all numbers below `count`, each but the last `DEAL` long,
-/// on several threads, of the device's group first, if there are `several` numbers or more. Every
-/// thread has a state of its own, which `done` gets.
+/// Calls `work` with ranges that cover all numbers below `count`, each but the last `DEAL` long.
+/// From `several` numbers on, it uses several threads, those of the device's group first. Every
+/// thread has its own state, which is passed to `done` at the end.
 pub(crate) fn share<S: Default>(
     device: Ordinal,
     count: usize,

@@ -1,20 +1,20 @@
-//! Copying host memory: the one place where bytes are moved by the CPU.
+//! Copies host memory. All bytes that the CPU moves are moved here.
 //!
-//! Two ways, because they differ in what becomes of the destination's cache lines:
+//! There are two ways, which treat the destination's cache lines differently:
 //!
-//! * [`Stores::Cached`]: what is written stays in the cache. The C library's `memcpy`, which
-//!   chooses its own kernel at run time.
-//! * [`Stores::Streaming`]: what is written goes past the cache: the lines are not read in first,
-//!   and what is in the cache stays. For a large destination that no core reads soon. Non-temporal
-//!   stores of the widest vectors that the machine has, asked for once.
+//! * [`Stores::Cached`]: the written lines stay in the cache. The C library's `memcpy`, which
+//!   chooses its kernel at run time.
+//! * [`Stores::Streaming`]: the written lines bypass the cache: they are not read in first, and
+//!   they displace nothing. For a large destination that no core reads soon. Non-temporal stores of
+//!   the widest vectors of the machine.
 //!
 //! Streaming stores are weakly ordered: a [`fence`] follows a thread's last copy, so that a thread
-//! that learns of it by an ordinary release and acquire sees the bytes. It does not follow every
-//! copy: to wait for a short one takes longer than to copy it.
+//! that synchronises by an ordinary release and acquire sees the bytes. It does not follow every
+//! copy, because waiting for a short copy takes longer than the copy.
 
 use std::ptr;
 
-/// What becomes of the cache lines of the destination.
+/// What happens to the cache lines of the destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stores {
     #[default]
@@ -22,16 +22,16 @@ pub(crate) enum Stores {
     Streaming,
 }
 
-/// Below this many bytes streaming gains nothing: too many of the lines are not whole.
+/// Below this many bytes streaming gains nothing: too many lines are written in part.
 const STREAM_FROM: usize = 1 << 10;
-/// Only this many bytes are prefetched; the hardware prefetcher fetches what follows.
+/// Only this many bytes are prefetched; the hardware prefetcher fetches the rest.
 #[cfg(target_arch = "x86_64")]
 const PREFETCHED: usize = 512;
 
-/// Ends this thread's copies: what it wrote comes before whatever it stores from now on.
+/// Ends this thread's copies: orders their stores before all later stores of this thread.
 #[inline]
 pub(crate) fn fence() {
-    // Elsewhere no store is streaming.
+    // On other architectures no store is streaming.
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 has SSE.
     unsafe {
@@ -52,16 +52,17 @@ pub(crate) fn prefetch(src: *const u8, bytes: usize) {
     let _ = (src, bytes);
 }
 
-/// Copies `bytes` bytes. A [`fence`] comes before anybody is told, if the stores are streaming.
+/// Copies `bytes` bytes. If the stores are streaming, a [`fence`] must precede any signal that the
+/// bytes are there.
 ///
 /// # Safety
 ///
 /// * `src .. src + bytes` is readable, and `dst .. dst + bytes` writable.
-/// * They do not overlap, and nobody else writes to either or reads the latter meanwhile.
+/// * They do not overlap. During the call no other code writes to either, or reads the destination.
 #[inline]
 pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize, stores: Stores) {
     if stores == Stores::Cached || bytes < STREAM_FROM {
-        // SAFETY: readable, writable, no overlap: promised by the caller.
+        // SAFETY: readable, writable and disjoint, by the caller's preconditions.
         unsafe { ptr::copy_nonoverlapping(src, dst, bytes) };
     } else {
         // SAFETY: as above.
@@ -119,7 +120,7 @@ mod x86 {
         Sse2,
     }
 
-    /// The widest vectors of this machine; the standard library remembers the answer.
+    /// The widest vectors of this machine; the standard library caches the answer.
     pub(super) fn widest() -> Width {
         if is_x86_feature_detected!("avx512f") {
             Width::Avx512
@@ -228,8 +229,8 @@ mod tests {
             for from in 0..64 {
                 let mut target = vec![0u8; 12 * LINE];
                 let start = target.as_ptr().align_offset(LINE);
-                // SAFETY: ten lines lie in both, the target's begin at a line, and the machine has
-                // it.
+                // SAFETY: both have ten lines, the target is aligned to a line, and the machine has
+                // the feature.
                 unsafe { kernel(target[start..].as_mut_ptr(), source[from..].as_ptr(), 10) };
                 assert_eq!(target[start..][..10 * LINE], source[from..][..10 * LINE], "{name}");
             }

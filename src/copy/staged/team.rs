@@ -1,9 +1,9 @@
 //! The copy team: threads that help a caller to move bytes.
 //!
 //! One core copies pageable memory at a fifth of what the bus carries, so a large copy takes
-//! several. The team is the process's: shared by all devices and callers, asleep when there is
-//! nothing to do. Its threads are in groups, each as large as one copy needs. A group starts when
-//! it is first wanted.
+//! several. The process has one team. All devices and callers share it, and it sleeps when there is
+//! no work. Its threads are in groups, each as large as one copy needs. A group starts when it is
+//! first needed.
 //!
 //! ```text
 //!   caller                      team
@@ -17,21 +17,22 @@
 //! ```
 //!
 //! Each device has a group, so that copies of two devices do not wait for the same threads. Groups
-//! that are no device's help while devices copy at the same time. A job for more threads than a
-//! group has, which reads files, takes those of the next groups too.
+//! without a device help while several devices copy at the same time. A job that wants more threads
+//! than a group has, to read files, takes threads of the next groups too.
 //!
 //! # Invariants
 //!
-//! * **The caller is a worker too**: the job gets done whatever the team does, also by a team of no
-//!   threads, one that is busy with other callers, or one whose threads could not be started.
-//! * **A job outlives its helpers.** `run` returns only when the job is off the list, so that
-//!   nobody can join, and everybody inside has left.
-//! * **`work` does not wait for other jobs.** It claims units of its own copy until there are none.
+//! * **The caller is a worker too**: the job gets done even if the team has no threads, is busy
+//!   with other callers, or could not start its threads.
+//! * **A job outlives its helpers.** `run` returns only when the job is off the list, so that no
+//!   thread can join, and all threads have left it.
+//! * **`work` does not wait for other jobs.** It claims units of its own copy until none are left.
 //! * After a `fork` the child has no helpers: it starts a team of its own when it needs one.
 //!
 //! Only groups that a job has seats for are woken. Helpers spin for a moment before they sleep,
 //! since copies come in bursts and waking a thread takes longer than a small copy. At exit they end
-//! with the process, asleep or spinning; no job is open then, for its caller would be inside `run`.
+//! with the process, asleep or spinning. No job is open then, because its caller would still be
+//! inside `run`.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -48,8 +49,7 @@ use crate::process::thread::start as start_thread;
 use crate::process::{Process, discard_panic};
 use crate::sync::{Condvar, Mutex};
 
-/// The most threads that are of use for copying memory, the caller's included: eight saturate a
-/// PCIe 5 link.
+/// The most threads that help to copy memory, including the caller: eight saturate a PCIe 5 link.
 const COPYING: usize = 8;
 /// The same where a thread spends most of its time [waiting](Workload::Waiting).
 const WAITING: usize = 16;
@@ -57,14 +57,14 @@ const WAITING: usize = 16;
 const THREADS: usize = 63;
 /// The most groups.
 const GROUPS: usize = 16;
-/// The longest that a thread without work spins: it takes a core from everybody else meanwhile.
+/// The longest that a thread without work spins: a spinning thread occupies a core.
 const LONGEST_SPIN: Duration = Duration::from_secs(1);
 
-/// How the process's copy threads are to be: how many, where, and how long they stay awake.
+/// Options for the process's copy threads: how many, where, and how long they stay awake.
 ///
 /// The copy team is shared by all devices of the process. Threads start when a large copy between
-/// pageable memory and a device first wants their help: those that help with one copy at first, and
-/// others when devices copy at the same time, or when a file is read.
+/// pageable memory and a device first needs them: first those that help with one copy, and others
+/// when devices copy at the same time, or when a file is read.
 #[derive(Clone, Debug)]
 pub struct CopyTeam {
     threads: usize,
@@ -80,8 +80,8 @@ impl Default for CopyTeam {
 }
 
 impl CopyTeam {
-    /// The default: one thread less than there are cores, and at most 63; seven help with one copy
-    /// of memory, 15 with reading a file; wherever the system puts them, awake for 200 us after
+    /// The default: one thread less than there are cores, and at most 63. Seven help with one copy
+    /// of memory, 15 with reading a file. They run on any core, and stay awake for 200 us after
     /// each copy.
     #[must_use]
     pub fn new() -> Self {
@@ -94,7 +94,7 @@ impl CopyTeam {
         }
     }
 
-    /// How many threads help callers, of all devices together. 0: every caller copies alone.
+    /// How many threads help callers, for all devices together. 0: every caller copies alone.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
@@ -125,8 +125,8 @@ impl CopyTeam {
         self
     }
 
-    /// Makes this the process's team from now on. Copies that are under way end with the former
-    /// one, whose threads then end.
+    /// Makes this the process's team from now on. Running copies finish with the former team, whose
+    /// threads then end.
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ impl CopyTeam {
 }
 
 /// Calls `ours` on this thread and `work` on the helpers at the same time, and returns when all
-/// calls have returned. Both take units of work from shared state; `ours` returns when there is
-/// nothing left.
+/// calls have returned. Both take units of work from shared state; `ours` returns when none are
+/// left.
 pub(crate) fn run(helpers: Helpers, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
     let team = if helpers.count == 0 { None } else { Some(current()) };
     match team {
@@ -175,7 +175,7 @@ pub(crate) fn start(helpers: Helpers) {
     }
 }
 
-/// How many threads of the team are to help, and of which device's group first.
+/// How many threads of the team help, and which device's group comes first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Helpers {
     device: Ordinal,
@@ -183,7 +183,7 @@ pub(crate) struct Helpers {
 }
 
 impl Helpers {
-    /// As many as are of use for this workload, of this device's group first.
+    /// As many as this workload can use, of this device's group first.
     pub(crate) fn of(device: Ordinal, workload: Workload) -> Self {
         let CopyTeam { threads, copying, .. } = current().options;
         let count = match workload {
@@ -202,19 +202,19 @@ impl Helpers {
     }
 }
 
-/// What the threads of a transfer spend their time on.
+/// How the threads of a transfer spend their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
     /// Copying memory.
     Copying,
-    /// Copying what nobody waits for yet.
+    /// Copying data that no caller waits for yet.
     Ahead,
-    /// Waiting: for the system that reads a file, or for memory of rows that lie anywhere.
+    /// Waiting: for the system to read a file, or for cache misses on scattered rows.
     Waiting,
 }
 
-/// The team; none before the first use. Teams are few and never freed: a thread may be about to
-/// look at one.
+/// The team; null before the first use. Teams are few and never freed, because a thread may be
+/// about to access one.
 static TEAM: AtomicPtr<Team> = AtomicPtr::new(std::ptr::null_mut());
 
 fn current() -> &'static Team {
@@ -226,14 +226,14 @@ fn current() -> &'static Team {
     }
 }
 
-/// The default team, unless somebody has installed one meanwhile.
+/// Installs the default team, unless another thread has installed one.
 fn first_in_place_of(known: *mut Team) -> &'static Team {
     let team = Box::into_raw(Box::new(Team::new(CopyTeam::new())));
     match TEAM.compare_exchange(known, team, Ordering::AcqRel, Ordering::Acquire) {
         // SAFETY: just made, and never freed from now on.
         Ok(_) => unsafe { &*team },
         Err(installed) => {
-            // SAFETY: nobody else has seen it.
+            // SAFETY: it was not published.
             drop(unsafe { Box::from_raw(team) });
             // SAFETY: another team was installed, so it is not null, and is never freed.
             unsafe { &*installed }
@@ -269,17 +269,17 @@ struct Team {
 struct Group {
     /// Their numbers.
     threads: Range<usize>,
-    /// They start with the first job that has seats for them; if none can, with a later one.
+    /// They start with the first job that has seats for them. If none can be started, a later job
+    /// tries again.
     started: AtomicBool,
-    /// How many seats the open jobs have for them. Read by those that spin.
+    /// How many seats the open jobs have for them. Spinning threads read it.
     seats: AtomicUsize,
     /// Changed under the lock of the jobs.
     asleep: AtomicUsize,
     work: Condvar,
 }
 
-/// A job on the list: what one caller shares with helpers. It is there until its caller takes it
-/// off, and alive for as long.
+/// A job on the list, shared by one caller with helpers. It lives until its caller takes it off.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct JobPtr(*const Job);
 
@@ -287,16 +287,16 @@ struct JobPtr(*const Job);
 unsafe impl Send for JobPtr {}
 
 struct Job {
-    /// What each helper calls. With the lifetime taken away; the job is on the list, or has
-    /// somebody inside, only within `run`.
+    /// The function that each helper calls, with its lifetime erased. The job is on the list, or
+    /// has a thread inside, only within `run`.
     work: *const (dyn Fn() + Sync),
     /// The group of its device.
     home: usize,
     /// How many helpers it wants of one group.
     wants: usize,
-    /// How many more may join, of each group; changed under the lock.
+    /// How many more threads of each group may join; changed under the lock.
     seats: [AtomicUsize; GROUPS],
-    /// Groups that are no device's help.
+    /// Groups without a device help.
     is_helped: AtomicBool,
     inside: AtomicUsize,
     panicked: AtomicBool,
@@ -317,7 +317,7 @@ impl Group {
 
 impl Team {
     fn new(options: CopyTeam) -> Self {
-        // What is left over is in the last one.
+        // The last group takes the remainder.
         let CopyTeam { threads, copying, .. } = options;
         let count = threads.checked_div(copying).unwrap_or(1).clamp(1, GROUPS);
         let start = |group| if group == count { threads } else { group * copying };
@@ -371,8 +371,8 @@ impl Team {
     /// A job, to be opened and closed.
     fn job(&self, helpers: Helpers, work: &(dyn Fn() + Sync)) -> Job {
         Job {
-            // SAFETY: only the lifetime changes; nobody calls it but within `run`: between `open`
-            // and `close`.
+            // SAFETY: only the lifetime changes; it is called only within `run`, between `open` and
+            // `close`.
             work: unsafe {
                 std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work)
             },
@@ -406,7 +406,8 @@ impl Team {
         }
     }
 
-    /// Gives a job up to `count` seats for threads of a group, under the lock, and says how many.
+    /// Gives a job up to `count` seats for threads of a group, under the lock, and returns how
+    /// many.
     fn give(&self, job: &Job, number: usize, count: usize) -> usize {
         let group = &self.groups[number];
         let count = count.min(group.threads.len());
@@ -415,8 +416,8 @@ impl Team {
         count
     }
 
-    /// While jobs of several devices are open, the groups that are no device's help: each those of
-    /// one device.
+    /// While jobs of several devices are open, lets each group without a device help one of the
+    /// devices.
     fn let_the_others_help(&self, jobs: &[JobPtr]) {
         // SAFETY: on the list, so alive.
         let jobs = || jobs.iter().map(|open| unsafe { &*open.0 });
@@ -429,7 +430,7 @@ impl Team {
             let turn = (0..job.home).filter(is_home).count();
             let others = (0..self.groups.len()).filter(|number| !is_home(number));
             for number in others.skip(turn).step_by(homes) {
-                // A job for more than one group has them anyway.
+                // A job for more than one group has these seats already.
                 if job.seats[number].load(Ordering::Relaxed) == 0 {
                     self.give(job, number, job.wants);
                 }
@@ -446,7 +447,7 @@ impl Team {
                 group.seats.fetch_sub(seats, Ordering::Relaxed);
             }
         }
-        // Those inside are in their last unit.
+        // The threads inside are in their last unit.
         let mut spins = 0;
         while job.inside.load(Ordering::Acquire) != 0 {
             spins += 1;
@@ -489,7 +490,7 @@ impl Team {
                     job.panicked.store(true, Ordering::Relaxed);
                     discard_panic(panic);
                 }
-                // The job may be gone as soon as the count is down.
+                // The job may be freed as soon as the count is down.
                 let caller = job.caller.clone();
                 if job.inside.fetch_sub(1, Ordering::Release) == 1 {
                     caller.unpark();
@@ -498,7 +499,8 @@ impl Team {
         }
     }
 
-    /// Whether there is a seat before the time for spinning is over, or the team is dismissed.
+    /// Spins until there is a seat, the time is over, or the team is dismissed. Returns whether
+    /// there is a seat.
     fn spin_for_work(&self, group: &Group) -> bool {
         let start = Instant::now();
         while !self.dismissed.load(Ordering::Acquire) {
@@ -524,7 +526,7 @@ impl Team {
         }
     }
 
-    /// Helpers end when they have nothing to do.
+    /// Makes helpers end when they have no work.
     fn dismiss(&self) {
         let _jobs = self.jobs.lock();
         self.dismissed.store(true, Ordering::Release);

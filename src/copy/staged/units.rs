@@ -1,4 +1,4 @@
-//! How several threads share one copy: who opens the next slot, who takes which unit, who finishes
+//! How several threads share one copy: which thread opens the next slot, takes a unit, or finishes
 //! a slot.
 //!
 //! ```text
@@ -9,14 +9,15 @@
 //!
 //! # Invariants
 //!
-//! * At most one thread opens at a time; the others wait for it, which waits for nobody but the
-//!   device and other transfers.
-//! * Each unit is given to one thread. Whoever ends the last unit of a slot finishes it, alone.
-//! * After the first error, or panic, no unit is given out; those given out are ended, and their
-//!   slots given up. A panic goes on when all have left: a thread that went away in the middle
-//!   would be waited for.
+//! * At most one thread opens at a time, and the others wait for it. It waits only for the device
+//!   and other transfers.
+//! * Each unit is given to one thread. The thread that ends the last unit of a slot finishes the
+//!   slot, alone.
+//! * After the first error, or panic, no more units are given out. Those given out are completed,
+//!   and their slots given up. A panic continues only after all threads have left: a thread that
+//!   left early would be waited for.
 //! * A thread's stores are fenced before its unit counts as done, also after an error.
-//! * Nobody takes a lock for a unit: eight threads that queue for one would copy nothing meanwhile.
+//! * Taking a unit needs no lock: eight threads that queue for a lock copy nothing.
 //! * When [`run`] returns, no thread is in the transfer, and every slot has been finished or given
 //!   up.
 
@@ -31,34 +32,34 @@ use super::{simd, team};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
 
-/// A transfer as the portions that it is made in: one for each time that a slot is filled.
+/// A transfer as a series of portions, one for each time that a slot is filled.
 pub(super) trait Portions<'r>: Sync {
     /// The next slot, laid out and ready for its units; `None` when there are no more. Called by
     /// one thread at a time, which has the slot alone.
     fn open(&self) -> Result<Option<&'r Slot>>;
 
-    /// The slot of that number.
+    /// The slot with this number.
     fn slot(&self, index: usize) -> &'r Slot;
 
     /// Moves the bytes of one unit.
     fn unit(&self, slot: &'r Slot, unit: usize) -> Result<()>;
 
-    /// All units are done; the caller has the slot alone.
+    /// Called when all units are done; the caller has the slot alone.
     fn finish(&self, slot: &'r Slot) -> Result<()>;
 
     /// Gives up a slot after an error; the caller has it alone.
     fn abandon(&self, slot: &'r Slot);
 }
 
-/// What there is to do, in one word, so that a unit is taken by one exchange.
+/// The state of the open slot in one word, so that one compare-and-exchange takes a unit.
 ///
-/// That a word may mean another round of the same slot does no harm: whoever exchanges it takes a
-/// unit of the round that is current then.
+/// The same word may come again in a later round of the same slot. That is harmless: the thread
+/// that exchanges it takes a unit of the current round.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(u64);
 
 impl Word {
-    /// No units, and nobody opens.
+    /// No units, and no thread opens.
     const IDLE: Word = Word(0);
     const OPENING: Word = Word(1);
     const ENDED: Word = Word(2);
@@ -80,12 +81,12 @@ impl Word {
     }
 }
 
-/// The units of a transfer, as they are given out.
+/// Gives out the units of a transfer.
 struct Units<'p, P> {
     portions: &'p P,
     word: AtomicU64,
     failed: AtomicBool,
-    /// The first one.
+    /// The first failure.
     failure: Mutex<Option<Failure>>,
 }
 
@@ -101,8 +102,8 @@ fn guarded<R>(step: impl FnOnce() -> Result<R>) -> std::result::Result<R, Failur
     }
 }
 
-/// Makes all portions, on this thread and on up to `helpers` others. This thread calls `after_unit`
-/// after each unit.
+/// Processes all portions, on this thread and on up to `helpers` others. This thread calls
+/// `after_unit` after each unit.
 pub(super) fn run<'r>(
     portions: &impl Portions<'r>,
     helpers: Helpers,
@@ -137,7 +138,8 @@ impl<'r, P: Portions<'r>> Units<'_, P> {
             }
             if word == Word::OPENING {
                 waits += 1;
-                // An opener waits for the device for much less; or it lost its core.
+                // An opener usually waits for the device for much less than this, or it lost its
+                // core.
                 if waits < 20_000 {
                     spin_loop()
                 } else {
@@ -171,7 +173,7 @@ impl<'r, P: Portions<'r>> Units<'_, P> {
                     Ordering::Relaxed,
                 );
                 if published.is_err() {
-                    // Another thread has failed meanwhile.
+                    // Another thread has failed.
                     self.portions.abandon(slot);
                 }
             }
@@ -180,7 +182,7 @@ impl<'r, P: Portions<'r>> Units<'_, P> {
         }
     }
 
-    /// `left` units, this one included, had not been given out before.
+    /// Does one unit. `left` units, including this one, had not been given out before.
     fn unit(&self, slot: &'r Slot, left: usize) {
         // SAFETY: a unit was given out, so that this thread is a worker of the slot.
         let units = unsafe { slot.layout() }.units();
@@ -207,7 +209,7 @@ impl<'r, P: Portions<'r>> Units<'_, P> {
         self.failed.store(true, Ordering::Release);
         self.failure.lock().get_or_insert(failure);
         let word = Word(self.word.swap(Word::ENDED.0, Ordering::AcqRel));
-        // The units that nobody has taken will not be done.
+        // The units that were not given out will not be done.
         if word.left() > 0 {
             let slot = self.portions.slot(word.slot());
             let last = (0..word.left()).fold(false, |last, _| slot.unit_done() || last);

@@ -1,8 +1,8 @@
-//! How many slots streams may have that others can hold up.
+//! Limits the slots of streams that other code can hold up.
 //!
 //! A slot has a *holder*: how exposed the stream is that took it last. The holder changes when
-//! another stream takes the slot, so that also a copy in flight counts. Streams of an exposure, and
-//! the more exposed ones, may hold a part of the ring together:
+//! another stream takes the slot, so a copy in flight counts too. Streams of an exposure, together
+//! with the more exposed ones, may hold a part of the ring:
 //!
 //! ```text
 //!   slots      0   1   2   3   4   5   6   7
@@ -12,28 +12,28 @@
 //! ```
 //!
 //! A stream waits only for slots whose holder is no more exposed than itself. There always is one,
-//! because more exposed streams together may hold fewer slots. A ring of two slots has no room for
-//! three parts: there shared streams count as bound.
+//! because the more exposed streams together may not hold all slots. A ring of two slots has no
+//! room for three parts: there shared streams count as bound.
 
 use crate::timeline::Exposure::{self, Bound, Sealed, Shared};
 
 pub(super) const EXPOSURES: [Exposure; 3] = [Sealed, Shared, Bound];
 
-/// What streams of that exposure count as, in a ring of `slots` slots.
+/// The exposure that a stream counts as, in a ring of `slots` slots.
 pub(super) fn class(slots: usize, exposure: Exposure) -> Exposure {
     if slots == 2 && exposure == Shared { Bound } else { exposure }
 }
 
 pub(super) struct Shares {
-    /// By exposure: how many slots those, and the more exposed, may hold.
+    /// By exposure: how many slots streams of that exposure and the more exposed ones may hold.
     most: [usize; 3],
-    /// By exposure: how many slots those hold.
+    /// By exposure: how many slots streams of that exposure hold.
     held: [usize; 3],
     holders: Box<[Exposure]>,
 }
 
 impl Shares {
-    /// Of `slots` slots, two at least.
+    /// For `slots` slots, at least two.
     pub(super) fn new(slots: usize) -> Self {
         let shared = slots - (slots / 4).max(1);
         let most = [slots, shared, (shared - 1).max(1)];
@@ -48,7 +48,7 @@ impl Shares {
         self.holders[slot]
     }
 
-    /// How many slots more exposed streams hold.
+    /// How many slots the more exposed streams hold.
     pub(super) fn held_above(&self, exposure: Exposure) -> usize {
         self.held[exposure as usize + 1..].iter().sum()
     }
@@ -74,7 +74,8 @@ impl Shares {
 mod tests {
     use super::*;
 
-    /// Whoever holds what: a slot that a stream may wait for, and have when it is free.
+    /// However the slots are held, every stream finds a slot that it may wait for, and take when it
+    /// is free.
     #[test]
     fn everybody_has_a_slot_to_wait_for() {
         for slots in [2, 3, 4, 8] {

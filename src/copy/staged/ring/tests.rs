@@ -1,4 +1,4 @@
-//! Whatever fails in the middle of a copy, every slot comes back.
+//! Every slot comes back after any failure in the middle of a copy.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::stream::Stream;
 
 const SLOT: usize = 4096;
 const SLOTS: usize = 3;
-/// Several rounds of the ring.
+/// Long enough for several rounds of the ring.
 const LENGTH: usize = 14 * SLOT + 9;
 
 impl Ring {
@@ -47,7 +47,7 @@ fn check(execution: Execution, route: Route, fault: Fault) {
     let (emulator, device) = device(execution);
     let stream = device.stream().expect("no faults");
     let mut gpu = device.alloc::<u8>(LENGTH).expect("no faults");
-    // The stream is known outside, so that nobody but events and it itself tells when a copy is
+    // The stream is exposed, so that only events and the stream itself show when a copy is
     // complete.
     let _ = stream.as_raw();
     emulator.inject(fault);
@@ -102,8 +102,8 @@ fn every_slot_comes_back_whatever_fails_lazily() {
     every_slot_comes_back(Execution::Lazy);
 }
 
-/// A copy that is written through the caches uses few slots in turns, however many there are. By
-/// one thread, which a thread's default stream sees to: another may fall behind with a slot.
+/// A copy that is written through the caches uses few slots in turns, however many there are. A
+/// thread's default stream makes one thread copy alone: a helper might be late with a slot.
 #[test]
 fn a_long_upload_uses_few_slots() {
     let made = |streaming: usize| {
@@ -141,7 +141,7 @@ fn exposed_streams_leave_slots_to_others() {
     assert_eq!(ring.at_home(), SLOTS);
 }
 
-/// The only slot that there is may be held up: that is no slot to wait for.
+/// The only slot may be held up, so no stream may wait for it.
 #[test]
 fn if_memory_is_short_nobody_waits_for_a_more_exposed_stream() {
     let (emulator, device) = device(Execution::Lazy);
@@ -162,7 +162,7 @@ fn if_memory_is_short_nobody_waits_for_a_more_exposed_stream() {
     assert_eq!(ring.at_home(), SLOTS);
 }
 
-/// Nobody would submit it.
+/// No thread would submit it.
 #[test]
 fn after_a_submission_that_failed_no_slot_is_queued() {
     let (_, device) = device(Execution::Eager);
@@ -180,7 +180,7 @@ fn after_a_submission_that_failed_no_slot_is_queued() {
     assert_eq!(ring.at_home(), SLOTS);
 }
 
-/// Whoever has a slot goes on with it.
+/// A transfer that has a slot continues with it.
 #[test]
 fn while_all_slots_are_being_made_only_the_first_is_waited_for() {
     let (_, device) = device(Execution::Eager);

@@ -8,7 +8,7 @@ fn of(device: Ordinal, count: usize) -> Helpers {
     Helpers { device, count }
 }
 
-/// Sums up numbers in units; every unit is taken by somebody, once.
+/// Sums up numbers in units; every unit is taken exactly once.
 fn sum(helpers: usize, count: u64) -> u64 {
     let (next, sum) = (AtomicU64::new(0), AtomicU64::new(0));
     let work = || {
@@ -51,7 +51,7 @@ fn jobs_are_done_whatever_team_there_is() {
     });
 }
 
-/// A team that is replaced does not take cores for as long as it would have waited for work.
+/// The threads of a replaced team stop at once, instead of spinning on.
 #[test]
 fn a_dismissed_team_stops_spinning() {
     let patient = CopyTeam { spin: Duration::from_secs(3600), ..CopyTeam::new().threads(3) };
@@ -83,7 +83,7 @@ fn a_team_that_would_spin_for_long_is_refused() {
     }
 }
 
-/// When `run` returns nobody is inside, and what `work` borrows may go.
+/// When `run` returns, no thread is inside, and what `work` borrows may be freed.
 #[test]
 fn nobody_is_inside_afterwards() {
     install(3, 3);
@@ -114,7 +114,7 @@ fn a_panic_goes_on_when_all_have_left() {
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"expected"));
         assert_eq!(inside.into_inner(), 0);
     }
-    // A helper's comes out too, if one comes: another test may have sent the team home.
+    // A helper's panic comes out too, if a helper comes: another test may have dismissed the team.
     let ours = thread::current().id();
     let came = AtomicBool::new(false);
     let work = || {
@@ -132,7 +132,7 @@ fn a_panic_goes_on_when_all_have_left() {
     assert_eq!(sum(3, 100), 4950);
 }
 
-/// A team of which no thread starts, so that its seats stay as they are.
+/// A team whose threads never start, so that its seats stay as they are.
 fn asleep(threads: usize, copying: usize) -> &'static Team {
     let team = Team::new(CopyTeam::new().threads(threads).copying(copying));
     team.groups.iter().for_each(|group| group.started.store(true, Ordering::Relaxed));
@@ -177,7 +177,7 @@ fn devices_that_copy_at_the_same_time_have_threads_of_their_own() {
     let team = asleep(31, 7);
     assert_eq!(seats_of(team, &[of(0, 7)]), [[7, 0, 0, 0]]);
     assert_eq!(seats_of(team, &[of(1, 7), of(1, 7)]), [[0, 7, 0, 0], [0, 7, 0, 0]]);
-    // The groups that are no device's help.
+    // The groups without a device help.
     assert_eq!(seats_of(team, &[of(0, 7), of(1, 7)]), [[7, 0, 7, 0], [0, 7, 0, 7]]);
     assert_eq!(seats_of(team, &[of(3, 2), of(1, 7)]), [[0, 0, 2, 2], [7, 7, 0, 0]]);
     // Four devices have a group each; a fifth shares one.

@@ -1,4 +1,4 @@
-//! Transfers that do nothing but count, and fail or panic where they are told to.
+//! Transfers that only count, and fail or panic at a chosen step.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
@@ -32,7 +32,7 @@ enum Trouble {
     Panic,
 }
 
-/// A list of one entry, of which a unit is 1 KiB.
+/// A list of one entry, in units of 1 KiB.
 struct OneEntry;
 
 impl Entries for OneEntry {
@@ -52,7 +52,7 @@ struct Counting<'r> {
     /// For each round and unit, how often it was done.
     done: Vec<AtomicUsize>,
     finished: AtomicUsize,
-    /// Slots in anybody's hands.
+    /// Slots that are currently held.
     held: AtomicUsize,
     trouble: Option<(Step, usize, Trouble)>,
     troubled: AtomicBool,
@@ -73,7 +73,7 @@ impl<'r> Counting<'r> {
         }
     }
 
-    /// The trouble, if it is due at the `nth` such step.
+    /// Fails or panics, if that is due at the `nth` such step.
     fn at(&self, step: Step, nth: usize) -> Result<()> {
         match self.trouble {
             Some((where_, when, trouble)) if where_ == step && nth >= when => {
@@ -187,7 +187,7 @@ fn an_error_ends_the_transfer_and_gives_up_its_slots() {
     });
 }
 
-/// A helper that fails in the first slot while the caller rests between two units of the second.
+/// A helper fails in the first slot while the caller rests between two units of the second.
 struct Resting<'r> {
     counting: Counting<'r>,
     caller: ThreadId,
@@ -273,7 +273,7 @@ fn a_slot_that_nobody_works_on_is_given_up() {
     }
 }
 
-/// A panic, of this thread or a helper, goes on here; nobody hangs meanwhile.
+/// A panic, of this thread or a helper, continues here, and no thread hangs.
 #[test]
 fn a_panic_ends_the_transfer_and_goes_on() {
     with_ring(|ring, pool| {
@@ -287,7 +287,7 @@ fn a_panic_ends_the_transfer_and_goes_on() {
                     let panic = ran.expect_err("as told");
                     let text = panic.downcast_ref::<String>().expect("an assertion");
                     assert!(text.contains("expected"), "{text}");
-                    // What panicked while it had a slot of its own keeps it.
+                    // A step that panicked while it had a slot alone keeps it.
                     let kept = portions.held.load(Ordering::Relaxed);
                     assert_eq!(kept, usize::from(step == Step::Finish), "{step:?} {when}");
                     if kept > 0 {
