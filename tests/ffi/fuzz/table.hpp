@@ -5,13 +5,14 @@
 
 #pragma once
 
-#include "dlpack.hpp"
 #include "host_functions.hpp"
 #include "pairs.hpp"
 #include "prefetch.hpp"
 #include "process.hpp"
 #include "recordings.hpp"
 #include "rows.hpp"
+#include "tensor_exports.hpp"
+#include "tensor_imports.hpp"
 
 /// What must be so when a call is made.
 enum trait : unsigned {

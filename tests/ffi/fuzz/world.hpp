@@ -43,9 +43,9 @@ constexpr std::int16_t unknown = -1;
 struct producer;
 /// A call that a callback is told of; see requests.hpp.
 struct promise;
-/// A tensor that the program has made; see dlpack.hpp.
+/// A tensor that the program has made; see tensors.hpp.
 struct own_tensor;
-/// A tensor that the program owns; see dlpack.hpp.
+/// A tensor that the program owns; see tensors.hpp.
 struct tensor;
 
 /// A pair of a list, as the program named it.
