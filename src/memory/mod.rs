@@ -9,7 +9,6 @@ mod device;
 pub(crate) mod hazard;
 pub(crate) mod lock;
 mod pinned;
-mod pinned_bytes;
 mod range;
 mod registered;
 mod registration;
@@ -17,9 +16,8 @@ mod views;
 
 pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
 pub(crate) use device::{DeviceBytes, Heap};
-pub(crate) use pinned::PinnedRegion;
 pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
-pub(crate) use pinned_bytes::PinnedBytes;
+pub(crate) use pinned::{PinnedBytes, PinnedRegion};
 pub(crate) use range::{byte_count, counted};
 #[cfg(feature = "capi")]
 pub(crate) use registered::Lent;

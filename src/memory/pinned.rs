@@ -22,17 +22,16 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Range, RangeBounds};
-use std::ptr::NonNull;
 
 use bytemuck::Pod;
 
-use super::block::{BlockOwner, BlockRef};
-use super::hazard::Access;
-use super::pinned_bytes::PinnedBytes;
+use super::block::{Block, BlockOwner, BlockRef};
+use super::hazard::{Access, Hazards};
 use super::range::in_bytes;
 use super::{Operand, range};
+use crate::context::Context;
 use crate::driver::Poll;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Found, Result};
 use crate::sync::sanitizer;
 
 /// An untyped tracked block.
@@ -48,16 +47,6 @@ impl PinnedRegion {
         sanitizer::acquire(block.ptr().addr().get());
         PinnedRegion { block: ManuallyDrop::new(block) }
     }
-
-    /// The first byte. Dangling, but aligned, if the region is empty.
-    pub(crate) fn ptr(&self) -> NonNull<u8> {
-        self.block.ptr()
-    }
-
-    fn bytes(&self) -> PinnedBytes<'_> {
-        // SAFETY: the region has the right to the block.
-        unsafe { PinnedBytes::of(&self.block) }
-    }
 }
 
 impl Drop for PinnedRegion {
@@ -68,6 +57,119 @@ impl Drop for PinnedRegion {
         sanitizer::release(block.ptr().addr().get());
         drop(block.give_back());
     }
+}
+
+/// Page-locked memory that a copy names, without its type: where to record its uses. Somebody has
+/// the right to the block during `'a`.
+#[derive(Clone, Copy)]
+pub(crate) struct PinnedBytes<'a>(&'a Block);
+
+impl<'a> PinnedBytes<'a> {
+    /// # Safety
+    ///
+    /// * A [`BlockRef`] to the block exists during `'a`, whoever has it.
+    pub(crate) unsafe fn of(block: &'a Block) -> Self {
+        PinnedBytes(block)
+    }
+
+    /// Bytes `ptr .. ptr + bytes`, counted from the start of the block. They must lie in it.
+    #[inline]
+    pub(crate) fn range(&self, ptr: *const u8, bytes: usize) -> Range<usize> {
+        let start = ptr.addr() - self.0.ptr().addr().get();
+        start..start + bytes
+    }
+
+    #[inline]
+    pub(crate) fn hazards(&self) -> &'a Hazards {
+        self.0.hazards()
+    }
+
+    /// Those bytes, as a part of an operation.
+    #[inline]
+    pub(crate) fn operand_at(&self, ptr: *const u8, bytes: usize, access: Access) -> Operand<'a> {
+        self.operand(self.range(ptr, bytes), access)
+    }
+
+    /// A range of the block, as a part of an operation.
+    #[inline]
+    pub(super) fn operand(&self, range: Range<usize>, access: Access) -> Operand<'a> {
+        Operand { context: self.context(), hazards: self.hazards(), range, access }
+    }
+
+    /// Splits that range at the seams, into parts that one copy each may cover. In bytes from the
+    /// start of the range.
+    pub(crate) fn parts(
+        &self,
+        ptr: *const u8,
+        bytes: usize,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
+        let range = self.range(ptr, bytes);
+        let start = range.start;
+        let parts = self.0.parts(range);
+        parts.map(move |part| part.start - start..part.end - start)
+    }
+
+    /// Whether that range has more than one part.
+    #[inline]
+    pub(crate) fn crosses_seam(&self, ptr: *const u8, bytes: usize) -> bool {
+        self.0.crosses_seam(&self.range(ptr, bytes))
+    }
+
+    pub(crate) fn context(&self) -> &'a Context {
+        // SAFETY: the right exists, by the precondition of `of`.
+        unsafe { self.0.owner() }.context()
+    }
+
+    pub(crate) fn is_same_block(&self, other: &PinnedBytes<'_>) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+
+    /// Makes sure that the host may access the bytes.
+    fn settle(
+        self,
+        operation: &'static str,
+        range: Range<usize>,
+        access: Access,
+        how: How,
+    ) -> Result<()> {
+        self.context().check_process(operation)?;
+        match how {
+            How::Waiting => self.hazards().wait(&range, access, operation)?,
+            How::Asking if self.hazards().poll(&range, access)? == Poll::Done => {}
+            How::Asking => return Err(still_used(operation, &range)),
+        }
+        self.announce_access(range, access);
+        Ok(())
+    }
+
+    /// The host accesses the bytes now.
+    #[inline]
+    fn announce_access(self, range: Range<usize>, access: Access) {
+        let start = self.0.ptr().as_ptr().wrapping_add(range.start);
+        self.context().host_access(start, range.len(), access == Access::Write);
+    }
+}
+
+/// What a call does about uses that are pending.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// It blocks until they are complete.
+    Waiting,
+    /// It fails.
+    Asking,
+}
+
+#[cold]
+fn still_used(operation: &'static str, range: &Range<usize>) -> Error {
+    Error::new(
+        ErrorKind::NotReady,
+        operation,
+        Found::Numbers(
+            |[start, end]| format!("the device still uses bytes {start} .. {end}"),
+            [range.start, range.end],
+        ),
+        "try again later, or make the call without try_ in its name, which waits",
+    )
 }
 
 /// A buffer of `len` elements in page-locked host memory, from a [`PinnedPool`](crate::PinnedPool).
@@ -103,11 +205,12 @@ impl<T: Pod> PinnedBuf<T> {
 
     /// Announces that the host accesses all elements now, by their address.
     pub(crate) fn announce_access(&self, access: Access) {
-        self.region.bytes().announce_access(0..self.len * size_of::<T>(), access);
+        self.region().announce_access(0..self.len * size_of::<T>(), access);
     }
 
     pub(super) fn region(&self) -> PinnedBytes<'_> {
-        self.region.bytes()
+        // SAFETY: the region has the right to the block.
+        unsafe { PinnedBytes::of(&self.region.block) }
     }
 
     /// The number of elements.
@@ -120,7 +223,7 @@ impl<T: Pod> PinnedBuf<T> {
     /// to the buffer with [`Stream::foreign`](crate::Stream::foreign).
     #[must_use]
     pub fn as_ptr(&self) -> *const T {
-        self.region.ptr().as_ptr().cast::<T>()
+        self.region.block.ptr().as_ptr().cast::<T>()
     }
 
     /// The elements, to read. Blocks until every pending device write to the buffer is complete.
@@ -130,7 +233,7 @@ impl<T: Pod> PinnedBuf<T> {
     /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess), or the error of a copy that failed. No
     /// contents are then returned, and a later call queries the copy again.
     pub fn read(&self) -> Result<&[T]> {
-        self.as_slice().read_in("PinnedBuf::read")
+        self.as_slice().read_in("PinnedBuf::read", How::Waiting)
     }
 
     /// The elements, to write. Blocks until every pending device use of the buffer is complete.
@@ -139,7 +242,7 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// As for [`read`](Self::read).
     pub fn write(&mut self) -> Result<&mut [T]> {
-        self.as_slice_mut().write_in("PinnedBuf::write")
+        self.as_slice_mut().write_in("PinnedBuf::write", How::Waiting)
     }
 
     /// As [`read`](Self::read), but does not block.
@@ -148,7 +251,7 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// [`NotReady`](crate::ErrorKind::NotReady) where `read` would wait; otherwise as for `read`.
     pub fn try_read(&self) -> Result<&[T]> {
-        self.as_slice().try_read_in("PinnedBuf::try_read")
+        self.as_slice().read_in("PinnedBuf::try_read", How::Asking)
     }
 
     /// As [`write`](Self::write), but does not block.
@@ -157,7 +260,7 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// [`NotReady`](crate::ErrorKind::NotReady) where `write` would wait; otherwise as for `read`.
     pub fn try_write(&mut self) -> Result<&mut [T]> {
-        self.as_slice_mut().try_write_in("PinnedBuf::try_write")
+        self.as_slice_mut().write_in("PinnedBuf::try_write", How::Asking)
     }
 }
 
@@ -173,12 +276,12 @@ impl PinnedBuf<u8> {
     /// A part of the buffer, for callers that share the buffer; see
     /// [`wait_until_idle`](Self::wait_until_idle).
     pub(crate) fn operand(&self, part: Range<usize>, access: Access) -> Operand<'_> {
-        self.region.bytes().operand(part, access)
+        self.region().operand(part, access)
     }
 
     /// Blocks until no device use of the buffer is pending. `operation` is the call that waits.
     pub(crate) fn wait_until_idle(&self, operation: &'static str) -> Result<()> {
-        self.region.bytes().settle(operation, 0..self.len, Access::Write)
+        self.region().settle(operation, 0..self.len, Access::Write, How::Waiting)
     }
 
     /// Whether no device use of the buffer is pending. Does not block.
@@ -190,19 +293,6 @@ impl PinnedBuf<u8> {
 impl<T: Pod> fmt::Debug for PinnedBuf<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PinnedBuf").field("ptr", &self.as_ptr()).field("len", &self.len).finish()
-    }
-}
-
-impl<'a, T: Pod> PinnedSlice<'a, T> {
-    pub(crate) fn bytes(&self) -> PinnedBytes<'a> {
-        self.region
-    }
-}
-
-impl<'a, T: Pod> PinnedSliceMut<'a, T> {
-    /// Consumes the exclusive view, so the result is used exclusively too.
-    pub(crate) fn into_bytes(self) -> PinnedBytes<'a> {
-        self.region
     }
 }
 
@@ -246,10 +336,14 @@ impl<'a> PinnedSliceMut<'a, u8> {
 }
 
 impl<'a, T: Pod> PinnedSlice<'a, T> {
+    pub(crate) fn bytes(&self) -> PinnedBytes<'a> {
+        self.region
+    }
+
     /// The address of the first element; see [`PinnedBuf::as_ptr`].
     #[must_use]
     pub fn as_ptr(&self) -> *const T {
-        self.region.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
+        self.region.0.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
     }
 
     /// The elements, to read. Blocks until every pending device write to them is complete.
@@ -258,13 +352,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     ///
     /// As for [`PinnedBuf::read`].
     pub fn read(&self) -> Result<&'a [T]> {
-        self.read_in("PinnedSlice::read")
-    }
-
-    /// As [`read`](Self::read), in the call that `operation` names.
-    fn read_in(&self, operation: &'static str) -> Result<&'a [T]> {
-        self.region.settle(operation, in_bytes::<T>(&self.range), Access::Read)?;
-        Ok(self.settled())
+        self.read_in("PinnedSlice::read", How::Waiting)
     }
 
     /// As [`read`](Self::read), but does not block.
@@ -273,12 +361,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     ///
     /// As for [`PinnedBuf::try_read`].
     pub fn try_read(&self) -> Result<&'a [T]> {
-        self.try_read_in("PinnedSlice::try_read")
-    }
-
-    fn try_read_in(&self, operation: &'static str) -> Result<&'a [T]> {
-        self.region.try_settle(operation, in_bytes::<T>(&self.range), Access::Read)?;
-        Ok(self.settled())
+        self.read_in("PinnedSlice::try_read", How::Asking)
     }
 
     /// A view of a part of this one. Does not block.
@@ -292,20 +375,27 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         Ok(PinnedSlice { region: self.region, range, element: PhantomData })
     }
 
-    fn settled(&self) -> &'a [T] {
+    /// The elements, in a call of that name.
+    fn read_in(&self, operation: &'static str, how: How) -> Result<&'a [T]> {
+        self.region.settle(operation, in_bytes::<T>(&self.range), Access::Read, how)?;
         // SAFETY: the elements lie in the region, since `range` was resolved against its length.
         // The region's bytes are initialised, valid for any `T: Pod`, and aligned for `T`
-        // (`PinnedBuf::new`). No device write to them is pending, since the caller settled the
-        // range. None can be enqueued while 'a, which borrows the buffer, lives.
-        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.range.len()) }
+        // (`PinnedBuf::new`). No device write to them is pending, since the range is settled. None
+        // can be enqueued while 'a, which borrows the buffer, lives.
+        Ok(unsafe { std::slice::from_raw_parts(self.as_ptr(), self.range.len()) })
     }
 }
 
 impl<'a, T: Pod> PinnedSliceMut<'a, T> {
+    /// Consumes the exclusive view, so the result is used exclusively too.
+    pub(crate) fn into_bytes(self) -> PinnedBytes<'a> {
+        self.region
+    }
+
     /// The address of the first element; see [`PinnedBuf::as_ptr`].
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut T {
-        self.region.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
+        self.region.0.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
     }
 
     /// A view of a part of this one. Does not block.
@@ -326,13 +416,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     ///
     /// As for [`PinnedBuf::write`].
     pub fn into_write(self) -> Result<&'a mut [T]> {
-        self.write_in("PinnedSliceMut::into_write")
-    }
-
-    /// As [`into_write`](Self::into_write), in the call that `operation` names.
-    fn write_in(self, operation: &'static str) -> Result<&'a mut [T]> {
-        self.region.settle(operation, in_bytes::<T>(&self.range), Access::Write)?;
-        Ok(self.settled())
+        self.write_in("PinnedSliceMut::into_write", How::Waiting)
     }
 
     /// As [`into_write`](Self::into_write), but does not block.
@@ -341,19 +425,15 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     ///
     /// As for [`PinnedBuf::try_write`].
     pub fn try_into_write(self) -> Result<&'a mut [T]> {
-        self.try_write_in("PinnedSliceMut::try_into_write")
+        self.write_in("PinnedSliceMut::try_into_write", How::Asking)
     }
 
-    fn try_write_in(self, operation: &'static str) -> Result<&'a mut [T]> {
-        self.region.try_settle(operation, in_bytes::<T>(&self.range), Access::Write)?;
-        Ok(self.settled())
-    }
-
-    fn settled(mut self) -> &'a mut [T] {
-        // SAFETY: as for `PinnedSlice::settled`. Moreover, no device use of the elements is pending
-        // at all. The view borrows the buffer exclusively for 'a, so there is no other reference to
-        // them.
-        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.range.len()) }
+    /// The elements, in a call of that name.
+    fn write_in(mut self, operation: &'static str, how: How) -> Result<&'a mut [T]> {
+        self.region.settle(operation, in_bytes::<T>(&self.range), Access::Write, how)?;
+        // SAFETY: as for `PinnedSlice::read_in`. Moreover, no device use of the elements is pending
+        // at all. The view borrows the buffer exclusively for 'a, so nobody else has them.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.range.len()) })
     }
 }
 
