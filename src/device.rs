@@ -252,8 +252,7 @@ impl Device {
         if self.inner.context.recording.set(recording.recorder()) {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::InvalidValue,
+        Err(Error::invalid(
             OPERATION,
             format!("device {} is being recorded", self.ordinal()),
             "stop the other recording first, or use that one",
@@ -397,8 +396,7 @@ impl Device {
         options.check()?;
         let engine = Engine::new(self.context(), options)?;
         self.inner.engine.set(engine).map_err(|_| {
-            Error::new(
-                ErrorKind::InvalidValue,
+            Error::invalid(
                 "Device::set_staging",
                 "pageable memory has been copied already",
                 "set the options right after the device is opened",

@@ -132,6 +132,16 @@ impl Error {
     }
 
     /// An error that the CUDA runtime (or the emulated device) reported for `operation`.
+    /// The caller passed what the call does not accept.
+    #[cold]
+    pub(crate) fn invalid(
+        operation: &'static str,
+        context: impl Into<Found>,
+        remedy: impl Into<Remedy>,
+    ) -> Self {
+        Error::new(ErrorKind::InvalidValue, operation, context, remedy)
+    }
+
     #[cold]
     pub(crate) fn cuda(code: CudaCode, operation: &'static str, context: impl Into<Found>) -> Self {
         let (kind, remedy) = classify(code);

@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::{as_host_function, discard_panic};
 use crate::sync::{Mutex, sanitizer};
 use crate::ticket::Ticket;
-use crate::timeline::Timeline;
+use crate::timeline::{Fencing, Timeline};
 use crate::trace::Work;
 
 /// A queue of device work, executed in order. Cheap to clone; all clones are the same stream.
@@ -150,7 +150,7 @@ impl Stream {
     /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaEventRecord`
     /// reports.
     pub fn record(&self) -> Result<Ticket> {
-        let submission = self.timeline.submit("Stream::record", |_, _| Ok(()))?;
+        let submission = self.timeline.submit("Stream::record", |_, _| ())?;
         submission.fenced?;
         Ok(Ticket::new(self.timeline.clone(), submission.fence.position))
     }
@@ -270,25 +270,20 @@ impl Stream {
     /// [`ErrorKind::InvalidValue`] above 10 s; [`ErrorKind::StreamCapturing`],
     /// [`ErrorKind::ForkedProcess`].
     pub fn busy(&self, duration: Duration) -> Result<Ticket> {
+        let door = self.door("Stream::busy");
         if duration > Duration::from_secs(10) {
             return Err(Error::new(
                 ErrorKind::InvalidValue,
-                "Stream::busy",
+                door.operation,
                 format!("{duration:?} is longer than 10 s"),
                 "call it with at most 10 s, several times if need be",
             ));
         }
-        let submission = self.timeline.submit("Stream::busy", |driver, raw| {
-            self.timeline.shown(Work { name: "Stream::busy", bytes: 0 }, || {
-                // SAFETY: the stream is live (`submit`).
-                unsafe { driver.busy(raw, duration.as_nanos() as u64) }
-            })
-        })?;
-        submission.value.map_err(|code| {
-            self.timeline.context().error(code, "Stream::busy", "launching a kernel that spins")
-        })?;
-        submission.fenced?;
-        Ok(Ticket::new(self.timeline.clone(), submission.fence.position))
+        // SAFETY: the stream is live (`ordered`).
+        let spin =
+            |driver: &dyn Driver, raw| unsafe { driver.busy(raw, duration.as_nanos() as u64) };
+        let describe = || "launching a kernel that spins".to_owned();
+        door.ordered(&[], Fencing::Own, spin, describe)
     }
 }
 

@@ -2,10 +2,9 @@
 
 use super::items::DeviceCopy;
 use crate::copy::entry::PIECE;
-use crate::copy::issue::{Items, issue};
-use crate::copy::peer;
+use crate::copy::issue::{Items, copy_on_devices, introduce, issue};
 use crate::copy::route::{Between, Group, Route};
-use crate::copy::transfer::{check_apart, check_lengths};
+use crate::copy::transfer::check_apart;
 use crate::driver::{BatchCopy, Item, Mover};
 use crate::error::Result;
 use crate::memory::hazard::Access;
@@ -31,7 +30,7 @@ impl Stream {
         let door = self.door("Stream::copy_batch");
         let mut items: Vec<DeviceCopy<'a>> = copies.into_iter().map(Into::into).collect();
         for DeviceCopy { src, dst } in &items {
-            check_lengths::<u8>(door.operation, src.len(), dst.len())?;
+            door.check_lengths::<u8>(src.len(), dst.len())?;
         }
         items.retain(|item| item.bytes() > 0);
         let (mut borrowed, mut here, mut bytes) = (false, true, 0);
@@ -40,7 +39,7 @@ impl Stream {
             door.check_device(&[from, to])?;
             borrowed |= src.is_borrowed() || dst.is_borrowed();
             here &= from.ordinal() == to.ordinal();
-            peer::introduce(from, to, from.driver(door.operation)?);
+            introduce(from, to, from.driver(door.operation)?);
             bytes += dst.len();
         }
         if items.is_empty() {
@@ -78,7 +77,7 @@ impl Stream {
         let at = list.as_ref().map_or(0, |list| list.as_ptr().addr() as u64);
         let count = list.as_ref().map_or(0, PinnedBuf::len);
         let kernel = Items { at, count, bytes };
-        let ((), ticket) = door.moving(bytes).ordered(
+        door.moving(bytes).ordered(
             &operands,
             Fencing::Own,
             |driver, raw| {
@@ -86,7 +85,7 @@ impl Stream {
                     return items.iter().try_for_each(|DeviceCopy { src, dst }| {
                         // SAFETY: the stream is live. The lengths were compared above; the ranges
                         // lie in one allocation each, and overlap nothing else, as below.
-                        unsafe { peer::copy(driver, raw, src, dst) }
+                        unsafe { copy_on_devices(driver, raw, src, dst) }
                     });
                 }
                 let copies = items.iter().map(|DeviceCopy { src, dst }| BatchCopy {
@@ -102,7 +101,6 @@ impl Stream {
                 unsafe { issue(driver, raw, Mover::OnDevice, route, copies, kernel) }
             },
             || format!("copying {bytes} bytes of {} device buffers", items.len()),
-        )?;
-        Ok(ticket)
+        )
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry::{Occupied, Vacant};
 use std::ops::Range;
-use std::slice;
 
 use super::entry::{Direction, Entry, PIECE, Side};
 use super::issue::{Items, issue};
@@ -11,10 +10,10 @@ use super::order::Door;
 use super::route::Route;
 use super::staged::share::share;
 use super::transfer::Transfer;
-use crate::driver::{BatchCopy, Driver, Item};
+use crate::driver::{DevicePtr, Driver, Item};
 use crate::error::Result;
-use crate::memory::PinnedBuf;
 use crate::memory::sealed::Sealed;
+use crate::memory::{DeviceBytes, PinnedBuf, PinnedBytes};
 use crate::pool::PinnedPool;
 use crate::ticket::Ticket;
 use crate::timeline::Fencing;
@@ -23,14 +22,15 @@ use crate::timeline::Fencing;
 /// half.
 const SEVERAL: usize = 2048;
 
-/// Copies one page-locked entry: checks, waits, enqueues and records.
+/// Copies page-locked bytes, as many as `device` has: checks, waits, enqueues and records. The
+/// host's begin at that address in that block.
 pub(crate) fn enqueue_one(
     door: Door<'_>,
     direction: Direction,
-    entry: &Entry<'_>,
+    (host, pinned): (*const u8, PinnedBytes<'_>),
+    device: DeviceBytes<'_>,
 ) -> Result<Ticket> {
-    let (host, device, bytes) = (entry.host(), &entry.device, entry.bytes());
-    let pinned = entry.pinned.expect("page-locked");
+    let (host, bytes) = (host.cast_mut(), device.len());
     // `ordered` checks the driver.
     if bytes == 0 || device.context().ordinal() != door.stream.context().ordinal() {
         door.check_device(&[device.context()])?;
@@ -55,22 +55,15 @@ pub(crate) fn enqueue_one(
         })
     };
     let describe = || format!("copying {bytes} bytes");
-    let ((), ticket) =
-        door.moving(bytes).ordered(&operands, Fencing::of_copy(bytes), enqueue, describe)?;
-    Ok(ticket)
+    door.moving(bytes).ordered(&operands, Fencing::of_copy(bytes), enqueue, describe)
 }
 
-/// Copies one page-locked entry whose memory is borrowed for the call: returns when the device is
+/// Copies page-locked entries whose memory is borrowed for the call: returns when the device is
 /// done with it. First blocks until the stream has reached the copy.
-pub(crate) fn copy_one(
-    door: Door<'_>,
-    direction: Direction,
-    entry: &Entry<'_>,
-    lists: &PinnedPool,
-) -> Result<Ticket> {
-    let transfer = Transfer::new(door, direction, slice::from_ref(entry))?.for_the_call(true);
-    let mut portions = enqueue(&transfer, Route::Copies, usize::MAX, lists, &mut Lists::default())?;
-    let ticket = portions.pop().map_or_else(Ticket::done, |(_, ticket)| ticket);
+pub(crate) fn copy_one(transfer: Transfer<'_, '_>) -> Result<Ticket> {
+    let transfer = transfer.for_the_call(true);
+    transfer.begin()?;
+    let ticket = enqueue_part(&transfer, Route::Copies, 0..transfer.entries.len(), None)?;
     drop(transfer); // waits
     ticket.is_done()?;
     Ok(ticket)
@@ -171,9 +164,11 @@ fn enqueue_part(
     transfer.door.moving(bytes).portion(
         &operands,
         |driver: &dyn Driver, raw| {
-            let copies = merged(entries).flat_map(|run| run.copies(direction));
-            // SAFETY: the stream is live. Each copy lies in one registration (`Merged::copies`,
-            // `pieces`) and in one allocation. Destinations are borrowed exclusively, or were found
+            let copies = merged(entries).flat_map(|(first, bytes)| parts(first, bytes));
+            let copies =
+                copies.map(|(host, device, bytes)| direction.batch_copy(host, device, bytes));
+            // SAFETY: the stream is live. Each copy lies in one registration (`parts`, `pieces`)
+            // and in one allocation. Destinations are borrowed exclusively, or were found
             // apart (`check_disjoint`). The list, complete and aligned, is a block of its own; the
             // route was allowed (`Abilities::allow`), so that the device can use the host's
             // addresses. The uses recorded here and by `Transfer` keep all valid until retired, and
@@ -204,18 +199,27 @@ fn write_list(
     Ok(list)
 }
 
+/// Cuts `bytes` bytes, from the start of an entry on, into parts that lie in one registration each:
+/// their addresses on the host and on the device, and their lengths.
+fn parts(
+    first: &Entry<'_>,
+    bytes: usize,
+) -> impl Iterator<Item = (*mut u8, DevicePtr, usize)> + use<> {
+    let (host, device) = (first.host(), first.device.ptr());
+    let parts = first.pinned.map(|pinned| pinned.parts(host, bytes));
+    parts.into_iter().flatten().map(move |part| {
+        (host.wrapping_add(part.start), device + part.start as DevicePtr, part.len())
+    })
+}
+
 /// The items of an entry. Each lies in one registration and is at most [`PIECE`] bytes long, so
 /// that a long entry is work for many warps.
-fn pieces(direction: Direction, entry: &Entry<'_>) -> impl Iterator<Item = Item> {
-    let (host, device) = (entry.host(), entry.device.ptr());
-    let parts = entry.pinned.iter().flat_map(move |pinned| pinned.parts(host, entry.bytes()));
-    let pieces = parts.flat_map(|part| {
-        let end = part.end;
-        part.step_by(PIECE).map(move |start| start..end.min(start + PIECE))
-    });
-    pieces.map(move |piece| {
-        let to = device + piece.start as u64;
-        direction.item(host.wrapping_add(piece.start), to, piece.len())
+fn pieces(direction: Direction, entry: &Entry<'_>) -> impl Iterator<Item = Item> + use<> {
+    parts(entry, entry.bytes()).flat_map(move |(host, device, bytes)| {
+        (0..bytes).step_by(PIECE).map(move |at| {
+            let device = device + at as DevicePtr;
+            direction.item(host.wrapping_add(at), device, PIECE.min(bytes - at))
+        })
     })
 }
 
@@ -249,25 +253,9 @@ fn write_heads(direction: Direction, items: &mut [Item], entries: &[Entry<'_>], 
     share(device, items.len(), SEVERAL, &write, &|()| {});
 }
 
-/// Entries that follow each other on both sides.
-struct Merged<'e, 'a> {
-    first: &'e Entry<'a>,
-    bytes: usize,
-}
-
-impl Merged<'_, '_> {
-    /// The copies of the run: one for each registration that it lies in.
-    fn copies(&self, direction: Direction) -> impl Iterator<Item = BatchCopy> + use<> {
-        let (host, device, bytes) = (self.first.host(), self.first.device.ptr(), self.bytes);
-        let parts = self.first.pinned.map(|pinned| pinned.parts(host, bytes));
-        parts.into_iter().flatten().map(move |part| {
-            let to = device + part.start as u64;
-            direction.batch_copy(host.wrapping_add(part.start), to, part.len())
-        })
-    }
-}
-
-fn merged<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = Merged<'e, 'a>> {
+/// The runs of entries that follow each other on both sides: the first entry of each, and the bytes
+/// of all together.
+fn merged<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = (&'e Entry<'a>, usize)> {
     let mut entries = entries.iter().filter(|entry| entry.bytes() > 0).peekable();
     std::iter::from_fn(move || {
         let first = entries.next()?;
@@ -280,6 +268,6 @@ fn merged<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = Merged<'e, '
             bytes += next.bytes();
             last = next;
         }
-        Some(Merged { first, bytes })
+        Some((first, bytes))
     })
 }

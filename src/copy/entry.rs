@@ -108,38 +108,16 @@ impl<'a> Entry<'a> {
     /// For an upload of pageable memory. Both sides have the same length.
     pub(crate) fn from_host(host: &'a [u8], device: DeviceBytes<'a>) -> Self {
         debug_assert_eq!(host.len(), device.len());
-        Self::pageable(host.as_ptr(), device)
-    }
-
-    /// For a download to pageable memory. Both sides have the same length.
-    pub(crate) fn to_host(host: &'a mut [u8], device: DeviceBytes<'a>) -> Self {
-        debug_assert_eq!(host.len(), device.len());
-        Self::pageable(host.as_mut_ptr(), device)
+        Self::of(host.as_ptr(), None, device)
     }
 
     /// For an upload from a source, or a download to a sink, of as many bytes as `device` has.
     pub(crate) fn far(far: &'a Far<'a>, device: DeviceBytes<'a>) -> Self {
-        Entry { far: Some(far), ..Self::pageable(std::ptr::null(), device) }
+        Entry { far: Some(far), ..Self::of(std::ptr::null(), None, device) }
     }
 
-    /// `host` is the address of as many bytes in `pinned` as `device` has.
-    #[inline]
-    pub(crate) fn pinned(
-        host: *const u8,
-        pinned: PinnedBytes<'a>,
-        device: DeviceBytes<'a>,
-    ) -> Self {
-        Self::of(host, Some(pinned), device)
-    }
-
-    /// `host` is the address of as many bytes of pageable memory as `device` has: borrowed for
-    /// `'a`, exclusively if it is for a download.
-    #[inline]
-    pub(crate) fn pageable(host: *const u8, device: DeviceBytes<'a>) -> Self {
-        Self::of(host, None, device)
-    }
-
-    /// As [`pinned`](Self::pinned) or, without a block, as [`pageable`](Self::pageable).
+    /// `host` is the address of as many bytes as `device` has: in `pinned` or, without a block, of
+    /// pageable memory that is borrowed for `'a`, exclusively if it is for a download.
     #[inline]
     pub(crate) fn of(
         host: *const u8,

@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 
-#[cfg(feature = "capi")]
 use crate::driver::Driver;
 use crate::error::Result;
 use crate::memory::{Operand, Tracked, TrackedMut};
@@ -43,8 +42,14 @@ impl Stream {
         let writing = writes.iter_mut().map(|buffer| buffer.writing());
         let operands: Vec<Operand<'_>> = reading.chain(writing).collect();
         let handle = self.as_raw();
+        let mut value = None;
+        let launch = |_: &dyn Driver, _| {
+            value = Some(launch(handle));
+            Ok(())
+        };
         let door = self.door("Stream::foreign");
-        door.ordered(&operands, Fencing::Own, |_, _| Ok(launch(handle)), String::new)
+        let ticket = door.ordered(&operands, Fencing::Own, launch, String::new)?;
+        Ok((value.expect("launched"), ticket))
     }
 
     /// The first half of [`foreign`](Self::foreign): later work of this stream waits, on the
@@ -69,11 +74,8 @@ impl Stream {
         operands: &[Operand<'_>],
     ) -> (bool, Result<Ticket>) {
         let mut recorded = false;
-        let record = |_: &dyn Driver, _| {
-            recorded = true;
-            Ok(())
-        };
-        let ticket = self.door(operation).portion(operands, record, String::new, |_| {});
+        let noted = |_| recorded = true;
+        let ticket = self.door(operation).portion(operands, |_, _| Ok(()), String::new, noted);
         (recorded, ticket)
     }
 
@@ -88,6 +90,6 @@ impl Stream {
         door.nothing()?;
         let operands = [buffer.writing()];
         door.check_driver(operands[0].context)?;
-        door.portion(&operands, |_, _| Ok(()), String::new, |_| {}).map(drop)
+        door.record(&operands).map(drop)
     }
 }

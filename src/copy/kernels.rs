@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 
-use super::transfer::{check_lengths, check_no_overlap};
+use super::transfer::check_no_overlap;
 use crate::driver::MAX_PATTERN;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::sealed::{Sealed, SealedMut};
@@ -55,7 +55,7 @@ impl Stream {
             ));
         }
         let operands = [dst.writing()];
-        let ((), ticket) = door.moving(bytes).ordered(
+        door.moving(bytes).ordered(
             &operands,
             Fencing::Own,
             // SAFETY: the stream is live. The view lies in one allocation of `bytes` from its
@@ -63,8 +63,7 @@ impl Stream {
             // 64 bytes: checked above.
             |driver, raw| unsafe { driver.fill(raw, to, bytes, pattern) },
             || format!("filling {bytes} bytes"),
-        )?;
-        Ok(ticket)
+        )
     }
 
     /// Writes the 64-bit [`checksum`](crate::checksum) of the bytes of `src` to the one element of
@@ -82,14 +81,14 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::checksum");
         let (src, mut out) = (src.into(), out.into());
-        check_lengths::<u64>(door.operation, 1, out.len())?;
+        door.check_lengths::<u64>(1, out.len())?;
         door.check_device(&[src.context()])?;
         door.check_device(&[out.context()])?;
         check_no_overlap(door.operation, &src.as_bytes(), &out.as_slice().as_bytes())?;
         let (bytes, from) = (src.len() * size_of::<T>(), src.as_device_ptr());
         let to = out.as_device_ptr();
         let operands = [src.reading(), out.writing()];
-        let ((), ticket) = door.moving(bytes).ordered(
+        door.moving(bytes).ordered(
             &operands,
             Fencing::Own,
             // SAFETY: the stream is live. `src` lies in one allocation of `bytes` from its address
@@ -97,7 +96,6 @@ impl Stream {
             // as one; the recorded uses keep both valid until retired.
             |driver, raw| unsafe { driver.checksum(raw, from, bytes, to) },
             || format!("summing {bytes} bytes"),
-        )?;
-        Ok(ticket)
+        )
     }
 }

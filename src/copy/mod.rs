@@ -1,12 +1,12 @@
 //! Copies: every kind takes the same steps.
 //!
 //! Every copy is a direction and entries. An entry has a host side, which is page-locked memory,
-//! pageable memory or a range of a file, and a device side. The copy of a buffer has one entry, a
-//! batch has thousands.
+//! pageable memory or a range of a file, and a device side. A slice has one entry, a batch has
+//! thousands; a buffer needs none.
 //!
 //! ```text
 //!              check               wait            route      issue       record
-//!   one entry  transfer, order  -> order ---------------------> driver ---> order     direct
+//!   a buffer   order            -> order ---------------------> driver ---> order     direct
 //!   entries    transfer, survey -> transfer -----> route -----> issue ----> transfer  direct
 //!   pageable   transfer, survey -> transfer -----> route -----> staged ---> transfer  staged
 //!                                                                 |  through slots
@@ -18,9 +18,9 @@
 //! ```text
 //!   entry     what is copied                 order   waits, enqueues and records
 //!   survey    one pass over all entries      route   which way: a few rules
-//!   transfer  checks, waits and records      issue   the only place that looks at the route
+//!   transfer  checks, waits and records      issue   the calls of the driver, by the route
 //!   direct    page-locked memory             staged  pageable memory and files
-//!   peer      between two devices            foreign, kernels   other work in the same order
+//!                                            foreign, kernels   other work in the same order
 //! ```
 //!
 //! This file has the verbs of [`Stream`] for one entry. [`batch`](crate::batch),
@@ -32,7 +32,6 @@ mod foreign;
 pub(crate) mod issue;
 mod kernels;
 pub(crate) mod order;
-pub(crate) mod peer;
 pub(crate) mod route;
 pub(crate) mod staged;
 pub(crate) mod survey;
@@ -46,7 +45,7 @@ use self::entry::{Direction, Entry};
 use self::order::Door;
 use self::route::Route;
 use self::staged::team::Workload;
-use self::transfer::{Transfer, check_lengths, check_no_overlap};
+use self::transfer::{Transfer, check_no_overlap};
 use crate::error::Result;
 use crate::memory::hazard::Access;
 use crate::memory::{DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut};
@@ -76,9 +75,9 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::upload");
         let (src, dst) = (src.into(), dst.into());
-        check_lengths::<T>(door.operation, src.len(), dst.len())?;
-        let entry = Entry::pinned(src.as_ptr().cast(), src.bytes(), dst.into());
-        direct::enqueue_one(door, Direction::Up, &entry)
+        door.check_lengths::<T>(src.len(), dst.len())?;
+        let host = (src.as_ptr().cast(), src.bytes());
+        direct::enqueue_one(door, Direction::Up, host, dst.into())
     }
 
     /// Copies `src` on this stream's device to `dst` in page-locked memory. Does not block; ordered
@@ -97,9 +96,9 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::download");
         let (src, mut dst) = (src.into(), dst.into());
-        check_lengths::<T>(door.operation, src.len(), dst.len())?;
-        let entry = Entry::pinned(dst.as_mut_ptr().cast(), dst.into_bytes(), src.into());
-        direct::enqueue_one(door, Direction::Down, &entry)
+        door.check_lengths::<T>(src.len(), dst.len())?;
+        let host = (dst.as_mut_ptr().cast_const().cast(), dst.into_bytes());
+        direct::enqueue_one(door, Direction::Down, host, src.into())
     }
 
     /// Copies `src` to `dst`, both in device memory: of one device, or of two. The stream belongs
@@ -119,7 +118,7 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::copy");
         let (src, dst) = (src.into(), dst.into());
-        check_lengths::<T>(door.operation, src.len(), dst.len())?;
+        door.check_lengths::<T>(src.len(), dst.len())?;
         let (src, dst) = (DeviceBytes::from(src), DeviceBytes::from(dst));
         door.check_device(&[src.context(), dst.context()])?;
         let bytes = src.len();
@@ -127,20 +126,19 @@ impl Stream {
             return door.nothing();
         }
         check_no_overlap(door.operation, &src, &dst)?;
-        peer::introduce(src.context(), dst.context(), src.context().driver(door.operation)?);
-        let ((), ticket) = door.moving(bytes).ordered(
+        issue::introduce(src.context(), dst.context(), src.context().driver(door.operation)?);
+        door.moving(bytes).ordered(
             &[src.operand(Access::Read), dst.operand(Access::Write)],
             Fencing::of_copy(bytes),
             // SAFETY: the stream is live, and the lengths are equal. Each view lies in one
             // allocation. They do not overlap: one of them is exclusive, and borrowed memory was
             // checked. The uses that `ordered` records keep both valid until retired.
-            |driver, raw| unsafe { peer::copy(driver, raw, &src, &dst) },
+            |driver, raw| unsafe { issue::copy_on_devices(driver, raw, &src, &dst) },
             || {
                 let (from, to) = (src.context().ordinal(), dst.context().ordinal());
                 format!("copying {bytes} bytes from device {from} to device {to}")
             },
-        )?;
-        Ok(ticket)
+        )
     }
 
     /// Copies `src`, pageable memory, to `dst` on this stream's device. Returns when `src` may be
@@ -169,7 +167,7 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::upload_slice");
         let dst = dst.into();
-        check_lengths::<T>(door.operation, src.len(), dst.len())?;
+        door.check_lengths::<T>(src.len(), dst.len())?;
         door.check_device(&[dst.context()])?;
         let src: &[u8] = bytemuck::cast_slice(src);
         if src.is_empty() {
@@ -178,18 +176,11 @@ impl Stream {
         let engine = self.device.engine()?;
         if let Some(mut block) = engine.small_block(src.len())? {
             block.write()?.copy_from_slice(src);
-            let entry = Entry::pinned(block.as_ptr(), block.as_slice().bytes(), dst.into());
-            return direct::enqueue_one(door, Direction::Up, &entry);
+            let host = (block.as_ptr(), block.as_slice().bytes());
+            return direct::enqueue_one(door, Direction::Up, host, dst.into());
         }
-        let device = DeviceBytes::from(dst);
         // SAFETY: the slice is borrowed for the call.
-        if let Some(block) = unsafe { block_at(src.as_ptr(), src.len(), device.context()) } {
-            let entry = Entry::pinned(src.as_ptr(), block, device);
-            return direct::copy_one(door, Direction::Up, &entry, &engine.lists);
-        }
-        let entry = Entry::from_host(src, device);
-        let transfer = Transfer::new(door, Direction::Up, slice::from_ref(&entry))?;
-        engine.copy(transfer, Route::Copies, Workload::Copying)
+        unsafe { self.copy_borrowed(door, Direction::Up, src.as_ptr(), dst.into()) }
     }
 
     /// Copies `src` on this stream's device to `dst`, pageable memory, and returns when the data
@@ -213,7 +204,7 @@ impl Stream {
     ) -> Result<()> {
         let door = self.door("Stream::download_slice");
         let src = src.into();
-        check_lengths::<T>(door.operation, src.len(), dst.len())?;
+        door.check_lengths::<T>(src.len(), dst.len())?;
         door.check_device(&[src.context()])?;
         let dst: &mut [u8] = bytemuck::cast_slice_mut(dst);
         if dst.is_empty() {
@@ -222,21 +213,36 @@ impl Stream {
         let engine = self.device.engine()?;
         if let Some(mut block) = engine.small_block(dst.len())? {
             let to = block.as_slice_mut();
-            let entry = Entry::pinned(to.as_slice().as_ptr(), to.into_bytes(), src.into());
-            direct::enqueue_one(door, Direction::Down, &entry)?;
+            let host = (to.as_slice().as_ptr(), to.into_bytes());
+            direct::enqueue_one(door, Direction::Down, host, src.into())?;
             dst.copy_from_slice(block.read()?);
             return Ok(());
         }
-        let device = DeviceBytes::from(src);
-        let at = dst.as_mut_ptr();
-        // SAFETY: the slice is borrowed for the call.
-        if let Some(block) = unsafe { block_at(at, dst.len(), device.context()) } {
-            let entry = Entry::pinned(at, block, device);
-            return direct::copy_one(door, Direction::Down, &entry, &engine.lists).map(drop);
+        // SAFETY: the slice is borrowed exclusively for the call.
+        unsafe { self.copy_borrowed(door, Direction::Down, dst.as_mut_ptr(), src.into()) }.map(drop)
+    }
+
+    /// Copies as many bytes at `host` as `device` has: in memory of a pool as they are, others
+    /// through slots. Returns when the host may use them again.
+    ///
+    /// # Safety
+    ///
+    /// * The bytes are borrowed for the call, exclusively if it is a download.
+    unsafe fn copy_borrowed(
+        &self,
+        door: Door<'_>,
+        direction: Direction,
+        host: *const u8,
+        device: DeviceBytes<'_>,
+    ) -> Result<Ticket> {
+        // SAFETY: the bytes are borrowed for the call.
+        let pinned = unsafe { block_at(host, device.len(), device.context()) };
+        let entry = Entry::of(host, pinned, device);
+        let transfer = Transfer::new(door, direction, slice::from_ref(&entry))?;
+        match pinned {
+            Some(_) => direct::copy_one(transfer),
+            None => self.device.engine()?.copy(transfer, Route::Copies, Workload::Copying),
         }
-        let entry = Entry::to_host(dst, device);
-        let transfer = Transfer::new(door, Direction::Down, slice::from_ref(&entry))?;
-        engine.copy(transfer, Route::Copies, Workload::Copying).map(drop)
     }
 
     /// The door to this stream for the call that `operation` names.

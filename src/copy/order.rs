@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use crate::context::Context;
 use crate::driver::{Driver, DriverResult, RawStream};
-use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Operand;
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::memory::hazard::Access;
+use crate::memory::{Operand, counted};
 use crate::ticket::Ticket;
 use crate::timeline::{Fence, Fencing, Timeline};
 use crate::trace::Work;
@@ -42,20 +42,20 @@ impl<'s> Door<'s> {
     }
 
     /// Enqueues work, ordered after every conflicting use of `operands`, and records it there.
-    pub(crate) fn ordered<R>(
+    pub(crate) fn ordered(
         self,
         operands: &[Operand<'_>],
         fencing: Fencing,
-        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<()>,
         describe: impl FnOnce() -> String,
-    ) -> Result<(R, Ticket)> {
+    ) -> Result<Ticket> {
         let driver = self.wait_for_conflicts(operands)?;
-        let done = self.submit(driver, operands, fencing, enqueue, describe, |_| {})?;
+        let ticket = self.submit(driver, operands, fencing, enqueue, describe, |_| {})?;
         // The work waited for the conflicting uses, so its writes replace them in the lists.
         for operand in operands.iter().filter(|operand| operand.access == Access::Write) {
             operand.hazards.supersede(self.stream, &operand.range);
         }
-        Ok(done)
+        Ok(ticket)
     }
 
     /// Makes later work of the stream wait, on the device, for every use that conflicts with
@@ -85,8 +85,12 @@ impl<'s> Door<'s> {
         noted: impl FnOnce(Fence),
     ) -> Result<Ticket> {
         let driver = self.stream.open(self.operation)?;
-        let done = self.submit(driver, operands, Fencing::Own, enqueue, describe, noted);
-        done.map(|((), ticket)| ticket)
+        self.submit(driver, operands, Fencing::Own, enqueue, describe, noted)
+    }
+
+    /// Counts whatever is on the stream now as a use of `operands`.
+    pub(crate) fn record(self, operands: &[Operand<'_>]) -> Result<Ticket> {
+        self.portion(operands, |_, _| Ok(()), String::new, |_| {})
     }
 
     /// Enqueues work on the stream, which has just been opened, and records it.
@@ -95,33 +99,43 @@ impl<'s> Door<'s> {
     /// uses are recorded and `noted` is called, even after an error or a panic: it may have
     /// enqueued something.
     #[inline]
-    pub(crate) fn submit<R>(
+    fn submit(
         self,
         driver: &dyn Driver,
         operands: &[Operand<'_>],
         fencing: Fencing,
-        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<()>,
         describe: impl FnOnce() -> String,
         noted: impl FnOnce(Fence),
-    ) -> Result<(R, Ticket)> {
+    ) -> Result<Ticket> {
         let Door { stream, operation, bytes } = self;
         let submission = stream.submit_to(driver, operation, fencing, |driver, raw| {
             let work = Work { name: operation, bytes };
             let enqueue = || stream.shown(work, || enqueue(driver, raw));
-            Ok(catch_unwind(AssertUnwindSafe(enqueue)))
+            catch_unwind(AssertUnwindSafe(enqueue))
         })?;
         for operand in operands {
             operand.hazards.note(stream, submission.fence, &operand.range, operand.access);
         }
         noted(submission.fence);
-        let value = match submission.value {
-            Ok(Ok(value)) => value,
-            Ok(Err(panic)) => resume_unwind(panic),
-            Err(code) => Err(code),
-        };
-        let value = value.map_err(|code| stream.context().error(code, operation, describe()))?;
+        let enqueued = submission.value.unwrap_or_else(|panic| resume_unwind(panic));
+        enqueued.map_err(|code| stream.context().error(code, operation, describe()))?;
         submission.fenced?;
-        Ok((value, Ticket::new(Arc::clone(stream), submission.fence.position)))
+        Ok(Ticket::new(Arc::clone(stream), submission.fence.position))
+    }
+
+    /// Checks that both sides have the same number of elements.
+    #[inline]
+    pub(crate) fn check_lengths<T>(self, src: usize, dst: usize) -> Result<()> {
+        if src == dst {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::LengthMismatch,
+            self.operation,
+            format!("the source has {}, the destination {dst}", counted::<T>(src)),
+            Remedy::ViewsOfEqualLength,
+        ))
     }
 
     /// Checks that the buffer belongs to the stream's driver.

@@ -27,9 +27,9 @@ use super::entry::{Direction, Entry};
 use super::order::Door;
 use super::staged::share::share;
 use super::survey::{Region, Survey, for_regions};
-use crate::error::{Error, ErrorKind, Remedy, Result};
+use crate::error::{Error, Result};
 use crate::memory::hazard::Access;
-use crate::memory::{DeviceBytes, Operand, counted};
+use crate::memory::{DeviceBytes, Operand};
 use crate::process::borrow_cannot_end;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
@@ -132,7 +132,7 @@ impl<'e, 'a> Transfer<'e, 'a> {
         if stream.is_moving() {
             return Ok(before);
         }
-        let reached = stream.submit(operation, |_, _| Ok(()))?;
+        let reached = stream.submit(operation, |_, _| ())?;
         reached.fenced?;
         stream.wait(reached.fence.position, operation)?;
         Ok(reached.fence.position + 1)
@@ -202,20 +202,6 @@ impl Drop for Transfer<'_, '_> {
     }
 }
 
-/// Checks that both sides have the same number of elements.
-#[inline]
-pub(crate) fn check_lengths<T>(operation: &'static str, src: usize, dst: usize) -> Result<()> {
-    if src == dst {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::LengthMismatch,
-        operation,
-        format!("the source has {}, the destination {dst}", counted::<T>(src)),
-        Remedy::ViewsOfEqualLength,
-    ))
-}
-
 /// Refuses destinations that overlap: each is its first address and its length in bytes.
 pub(crate) fn check_disjoint(
     operation: &'static str,
@@ -253,8 +239,7 @@ pub(crate) fn check_apart(
         let range = (start, bytes);
         let before = if access == Access::Write { last } else { written };
         if end(before) > start {
-            return Err(Error::new(
-                ErrorKind::InvalidValue,
+            return Err(Error::invalid(
                 operation,
                 format!(
                     "a destination overlaps another one, or a source: {} bytes at {:#x} and \

@@ -3,10 +3,6 @@
 use super::{DataType, ManagedTensor, Tensor, VERSION};
 use crate::error::{Error, ErrorKind, Result};
 
-pub(super) fn refused(operation: &'static str, what: String, remedy: &'static str) -> Error {
-    Error::new(ErrorKind::InvalidValue, operation, what, remedy)
-}
-
 impl DataType {
     /// Whether it is one that the specification knows the size of.
     pub(super) fn is_known(self) -> bool {
@@ -94,7 +90,7 @@ pub(super) unsafe fn bytes_of(
     operation: &'static str,
     managed: &ManagedTensor,
 ) -> Result<(*mut u8, usize)> {
-    let refused = |what, remedy| Err(refused(operation, what, remedy));
+    let refused = |what, remedy: &'static str| Err(Error::invalid(operation, what, remedy));
     if managed.version.major != VERSION.major {
         let what = format!("a tensor of DLPack {}", managed.version.major);
         return refused(what, "ask the producer for version 1, and call this tensor's deleter");

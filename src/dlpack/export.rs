@@ -11,9 +11,9 @@ use std::ptr::{self, NonNull};
 
 use bytemuck::Pod;
 
-use super::check::{compact, count, fits, refused};
+use super::check::{compact, count, fits};
 use super::{DataType, ManagedTensor, Place, Tensor, VERSION, Version};
-use crate::error::{ErrorKind, Refused, Result};
+use crate::error::{Error, ErrorKind, Refused, Result};
 use crate::memory::{DeviceBuf, PinnedBuf, TrackedMut};
 use crate::process::{call_user, on_ordinary_thread};
 use crate::stream::Stream;
@@ -62,7 +62,7 @@ impl Layout<'_> {
         if !dtype.is_known() || !aligned {
             let what = format!("{:?} at byte {}", self.dtype, self.offset_bytes);
             let remedy = "pass a type that DLPack knows, at a multiple of its size";
-            return Err(refused(operation, what, remedy));
+            return Err(Error::invalid(operation, what, remedy));
         }
         let known = count(self.shape).and_then(|count| Some((count, compact(self.shape)?)));
         let too_many = i32::try_from(self.shape.len()).is_err();
@@ -70,7 +70,7 @@ impl Layout<'_> {
         let Some((count, tight)) = known.filter(|_| same && !too_many) else {
             let what = format!("shape {:?} with strides {:?}", self.shape, self.strides);
             let remedy = "pass lengths of at least 0, and a stride for each";
-            return Err(refused(operation, what, remedy));
+            return Err(Error::invalid(operation, what, remedy));
         };
         let strides = self.strides.unwrap_or(&tight);
         if count > 0 {
@@ -103,7 +103,7 @@ impl Prepared {
         if consumer.is_some_and(|stream| stream.timeline.is_of_one_thread()) {
             let what = "the consumer's stream is the per-thread default stream".to_owned();
             let remedy = "let the consumer use a stream that every thread can use";
-            return Err(refused(operation, what, remedy));
+            return Err(Error::invalid(operation, what, remedy));
         }
         let empty = layout.shape.contains(&0);
         let tensor = ManagedTensor {

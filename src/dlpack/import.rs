@@ -7,7 +7,7 @@
 
 use std::ptr::NonNull;
 
-use super::check::{bytes_of, refused};
+use super::check::bytes_of;
 use super::export::place_of;
 use super::{ManagedTensor, Place, delete};
 use crate::driver::DevicePtr;
@@ -70,7 +70,11 @@ impl Imported {
             Place::CUDA_HOST => true,
             other => {
                 let what = format!("a tensor on a device of type {other}, not in host memory");
-                return Err(refused(OPERATION, what, "import it as a device buffer, or copy it"));
+                return Err(Error::invalid(
+                    OPERATION,
+                    what,
+                    "import it as a device buffer, or copy it",
+                ));
             }
         };
         let first = NonNull::new(first).unwrap_or(NonNull::dangling());

@@ -4,9 +4,8 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use super::check::refused;
 use super::{ManagedTensor, Tensor, VERSION, delete};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::call_user;
 
 /// A tensor and who keeps its memory (`DLManagedTensor`).
@@ -40,7 +39,7 @@ pub unsafe fn to_legacy(tensor: NonNull<ManagedTensor>) -> Result<NonNull<Legacy
     if managed.version.major != VERSION.major || managed.flags & !ManagedTensor::COPIED != 0 {
         let what = format!("version {}, flags {:#x}", managed.version.major, managed.flags);
         let remedy = "pass a writable and packed tensor of DLPack 1 to libraries of DLPack 0";
-        return Err(refused("to_legacy", what, remedy));
+        return Err(Error::invalid("to_legacy", what, remedy));
     }
     let legacy = LegacyTensor {
         tensor: managed.tensor,

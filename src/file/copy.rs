@@ -105,9 +105,8 @@ fn upload_at_once(
     }
     let (mut ticket, mut start) = (Ticket::done(), 0);
     for (_, dst) in ranges {
-        let entry =
-            Entry::pinned(block.as_ptr().wrapping_add(start), block.as_slice().bytes(), dst);
-        ticket = direct::enqueue_one(door, Direction::Up, &entry)?;
+        let host = (block.as_ptr().wrapping_add(start), block.as_slice().bytes());
+        ticket = direct::enqueue_one(door, Direction::Up, host, dst)?;
         start += dst.len();
     }
     Ok(ticket)

@@ -22,7 +22,7 @@ use super::range::in_bytes;
 use super::{Operand, byte_count};
 use crate::context::Context;
 use crate::driver::DevicePtr;
-use crate::error::{CudaCode, Error, ErrorKind, Result};
+use crate::error::{CudaCode, Error, Result};
 use crate::process::{call_user, on_ordinary_thread};
 use crate::timeline::{Exposure, Timeline};
 use crate::trace::Work;
@@ -193,7 +193,7 @@ impl<T: Pod> DeviceBuf<T> {
         if ptr.checked_add(bytes as DevicePtr).is_none() {
             let what = format!("{bytes} bytes at {ptr:#x} do not fit in an address space");
             let remedy = "pass the address and the size of device memory";
-            return Err(Error::new(ErrorKind::InvalidValue, OPERATION, what, remedy));
+            return Err(Error::invalid(OPERATION, what, remedy));
         }
         let region = DeviceRegion::borrowed(context, ptr, bytes);
         Ok(Self::of(region, len))
@@ -291,8 +291,8 @@ macro_rules! device_view {
             ///
             /// # Errors
             ///
-            /// [`ErrorKind::InvalidValue`] if the bytes are not a whole number of elements, or not
-            /// aligned for them.
+            /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if the bytes are not a whole number
+            /// of elements, or not aligned for them.
             pub fn cast<U: Pod>(self) -> Result<$view<'a, U>> {
                 let range = cast_range::<T, U>(self.region.ptr, &self.range)?;
                 Ok($view { region: self.region, range, element: PhantomData })
@@ -386,8 +386,7 @@ impl<'a> DeviceBytes<'a> {
 fn cast_range<T, U>(base: DevicePtr, range: &Range<usize>) -> Result<Range<usize>> {
     let bytes = in_bytes::<T>(range);
     let (size, align) = (size_of::<U>(), align_of::<U>());
-    let refused =
-        |what, remedy| Err(Error::new(ErrorKind::InvalidValue, "DeviceSlice::cast", what, remedy));
+    let refused = |what, remedy| Err(Error::invalid("DeviceSlice::cast", what, remedy));
     if size == 0 || !bytes.start.is_multiple_of(size) || !bytes.end.is_multiple_of(size) {
         return refused(
             format!("bytes {} .. {} as elements of {size} bytes", bytes.start, bytes.end),

@@ -59,15 +59,15 @@ impl Drop for PinnedRegion {
     }
 }
 
-/// Page-locked memory that a copy names, without its type: where to record its uses. Somebody has
-/// the right to the block during `'a`.
+/// Page-locked memory that a copy names, without its type: where to record its uses. A [`BlockRef`]
+/// to the block exists during `'a`.
 #[derive(Clone, Copy)]
 pub(crate) struct PinnedBytes<'a>(&'a Block);
 
 impl<'a> PinnedBytes<'a> {
     /// # Safety
     ///
-    /// * A [`BlockRef`] to the block exists during `'a`, whoever has it.
+    /// * A [`BlockRef`] to the block exists during `'a`. Any owner will do.
     pub(crate) unsafe fn of(block: &'a Block) -> Self {
         PinnedBytes(block)
     }
@@ -142,7 +142,7 @@ impl<'a> PinnedBytes<'a> {
         Ok(())
     }
 
-    /// The host accesses the bytes now.
+    /// Announces that the host accesses the bytes now.
     #[inline]
     fn announce_access(self, range: Range<usize>, access: Access) {
         let start = self.0.ptr().as_ptr().wrapping_add(range.start);
@@ -432,7 +432,8 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     fn write_in(mut self, operation: &'static str, how: How) -> Result<&'a mut [T]> {
         self.region.settle(operation, in_bytes::<T>(&self.range), Access::Write, how)?;
         // SAFETY: as for `PinnedSlice::read_in`. Moreover, no device use of the elements is pending
-        // at all. The view borrows the buffer exclusively for 'a, so nobody else has them.
+        // at all. The view borrows the buffer exclusively for 'a, so there is no other reference to
+        // them.
         Ok(unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.range.len()) })
     }
 }

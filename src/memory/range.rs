@@ -15,8 +15,7 @@ pub(crate) fn counted<T>(len: usize) -> String {
 /// The size of `len` elements of `T`, in bytes.
 pub(crate) fn byte_count<T>(operation: &'static str, len: usize) -> Result<usize> {
     len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(|| {
-        Error::new(
-            ErrorKind::InvalidValue,
+        Error::invalid(
             operation,
             format!("{} do not fit in an address space", counted::<T>(len)),
             "ask for less",

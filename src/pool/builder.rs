@@ -10,7 +10,7 @@ use super::keeper::limits;
 use super::options::{Options, PageLocking};
 use crate::context::Context;
 use crate::driver::HostFlags;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// Options of a [`PinnedPool`]; from [`PinnedPool::builder`].
 #[derive(Clone, Debug)]
@@ -102,22 +102,24 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidValue`] for a budget of less than a page (4096 bytes), or if the low
-    /// watermark is above the high one; [`ErrorKind::ForkedProcess`].
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) for a budget of less than a page (4096
+    /// bytes), or if the low watermark is above the high one;
+    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess).
     pub fn build(self) -> Result<PinnedPool> {
         const OPERATION: &str = "Builder::build";
         let context = self.context.clone();
         context.check_process(OPERATION)?;
         let max_bytes = self.max_bytes.unwrap_or_else(limits::default_budget);
-        let invalid = |what, hint| Error::new(ErrorKind::InvalidValue, OPERATION, what, hint);
         if max_bytes < PAGE {
-            return Err(invalid(
+            return Err(Error::invalid(
+                OPERATION,
                 format!("a budget of {max_bytes} bytes holds no block"),
                 "set max_bytes to what may be page-locked at a time: at least a page of 4096 bytes",
             ));
         }
         if let Some((high, low)) = self.options.watermarks.filter(|(high, low)| low > high) {
-            return Err(invalid(
+            return Err(Error::invalid(
+                OPERATION,
                 format!("a low watermark of {low} bytes above a high one of {high}"),
                 "pass the lower one first: watermarks(low, high)",
             ));

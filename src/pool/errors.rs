@@ -12,8 +12,7 @@ use crate::error::{CudaCode, Error, ErrorKind, Found, Remedy};
 
 #[cold]
 pub(super) fn too_large(operation: &'static str, bytes: usize) -> Error {
-    Error::new(
-        ErrorKind::InvalidValue,
+    Error::invalid(
         operation,
         format!("{bytes} bytes do not fit in an address space"),
         "ask for less",
@@ -22,8 +21,7 @@ pub(super) fn too_large(operation: &'static str, bytes: usize) -> Error {
 
 #[cold]
 pub(super) fn bad_alignment(operation: &'static str, align: usize) -> Error {
-    Error::new(
-        ErrorKind::InvalidValue,
+    Error::invalid(
         operation,
         format!("an alignment of {align} bytes"),
         "ask for a power of two up to 2 MiB",

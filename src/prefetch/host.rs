@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::parts::Parts;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::memory::byte_count;
 
 /// What goes wrong in the producer's own code.
@@ -44,7 +44,7 @@ pub trait HostBatch {
     /// # Errors
     ///
     /// The consumer gets the error in the batch's place, as the source of an [`Error`] of the kind
-    /// [`Producer`](ErrorKind::Producer).
+    /// [`Producer`](crate::ErrorKind::Producer).
     fn fill(&mut self, _block: &mut FillBlock<'_>) -> Result<(), Box<dyn StdError + Send + Sync>> {
         Ok(())
     }
@@ -134,14 +134,13 @@ impl FillBlock<'_> {
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](ErrorKind::InvalidValue) if the batch has no such slice, or its bytes are
-    /// no whole number of elements.
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if the batch has no such slice, or its
+    /// bytes are no whole number of elements.
     pub fn slice_mut<T: Pod>(&mut self, name: &str) -> Result<&mut [T]> {
         const OPERATION: &str = "FillBlock::slice_mut";
         let part = self.parts.get(OPERATION, name)?;
         bytemuck::try_cast_slice_mut(&mut self.bytes[part.start..part.end()]).map_err(|_| {
-            Error::new(
-                ErrorKind::InvalidValue,
+            Error::invalid(
                 OPERATION,
                 format!("{} bytes as elements of {}", part.bytes, size_of::<T>()),
                 "use the element type that the slice was reserved for",

@@ -50,7 +50,7 @@ pub use progress::Progress;
 use self::core::{Core, START};
 use self::recycler::Recycler;
 use self::worker::Pipeline;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::pool::PinnedPool;
 use crate::stream::Stream;
 
@@ -155,15 +155,15 @@ where
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](ErrorKind::InvalidValue) for a depth or number of workers out of range;
-    /// [`StreamCapturing`](ErrorKind::StreamCapturing),
-    /// [`ForkedProcess`](ErrorKind::ForkedProcess); [`WrongDevice`](ErrorKind::WrongDevice) for a
-    /// pool of another driver than the stream's; [`Unsupported`](ErrorKind::Unsupported) if no
-    /// thread can be started; what `cudaStreamCreateWithPriority` reports.
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) for a depth or number of workers out of
+    /// range; [`StreamCapturing`](crate::ErrorKind::StreamCapturing),
+    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
+    /// [`WrongDevice`](crate::ErrorKind::WrongDevice) for a pool of another driver than the
+    /// stream's; [`Unsupported`](crate::ErrorKind::Unsupported) if no thread can be started; what
+    /// `cudaStreamCreateWithPriority` reports.
     pub fn start(self) -> Result<Batches> {
         if !(1..=MOST_DEPTH).contains(&self.depth) || !(1..=MOST_WORKERS).contains(&self.workers) {
-            return Err(Error::new(
-                ErrorKind::InvalidValue,
+            return Err(Error::invalid(
                 START,
                 format!("depth {} with {} workers", self.depth, self.workers),
                 "use a depth of 1 to 65536 and 1 to 256 workers",

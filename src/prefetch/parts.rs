@@ -1,7 +1,7 @@
 //! The layout of a batch: one range of device memory holds all slices, each aligned as an
 //! allocation is.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// Device allocations are aligned to as much.
 const ALIGN: usize = 1 << ALIGN_BITS;
@@ -46,8 +46,7 @@ impl Parts {
     pub(super) fn push(&mut self, name: &str, bytes: usize, size: usize) -> Result<()> {
         const OPERATION: &str = "Slices::slice";
         if self.find(name).is_some() {
-            return Err(Error::new(
-                ErrorKind::InvalidValue,
+            return Err(Error::invalid(
                 OPERATION,
                 format!("the batch has two slices of the name {name:?}"),
                 "give each slice of a batch a name of its own",
@@ -58,8 +57,7 @@ impl Parts {
         let step = ALIGN.checked_mul(odd);
         let start = step.and_then(|step| self.total().checked_next_multiple_of(step));
         let Some(start) = start.filter(|start| start.checked_add(bytes).is_some()) else {
-            return Err(Error::new(
-                ErrorKind::InvalidValue,
+            return Err(Error::invalid(
                 OPERATION,
                 format!(
                     "slice {name:?} of {bytes} bytes makes the batch larger than the address space"
@@ -85,8 +83,7 @@ impl Parts {
     pub(super) fn get(&self, operation: &'static str, name: &str) -> Result<&Part> {
         self.find(name).ok_or_else(|| {
             let names: Vec<_> = self.as_slice().iter().map(|part| &part.name).collect();
-            Error::new(
-                ErrorKind::InvalidValue,
+            Error::invalid(
                 operation,
                 format!("the batch has no slice {name:?}, but {names:?}"),
                 "use a name that the batch was made with; unnamed slices are \"0\", \"1\", ...",
@@ -98,6 +95,7 @@ impl Parts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn slices_follow_each_other_aligned() {

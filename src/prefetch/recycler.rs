@@ -126,7 +126,7 @@ impl Recycler {
     /// never used again.
     fn record(&self, door: Door<'_>, mut set: BatchMemory) -> Option<BatchMemory> {
         let operands = [set.buffer.writing()];
-        let recorded = door.portion(&operands, |_, _| Ok(()), String::new, |_| {});
+        let recorded = door.record(&operands);
         let elsewhere = |error: &Error| error.kind() == ErrorKind::WrongThread;
         match recorded {
             Ok(_) => self.put(set),

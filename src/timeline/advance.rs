@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::event::Event;
+use super::submit::Event;
 use super::{Marks, SWEEP_ABOVE, Timeline};
 use crate::driver::{Driver, DriverResult, Poll};
 use crate::error::{CudaCode, Result};
@@ -126,23 +126,14 @@ impl Timeline {
         }
     }
 
-    /// Called when `position` has been pushed. Once in a while it retires the older half of the
-    /// pending positions, if that is complete, with one query. Ignores errors: a later wait reports
-    /// them.
+    /// Retires the older half of the pending positions, if that is complete, with one query.
+    /// Ignores errors: a later wait reports them.
     ///
     /// The next sweep comes after half as many submissions as are pending, but at least
     /// `SWEEP_ABOVE / 2`. So many submissions share its cost, and the list is at most a few times
     /// as long as what is really pending.
-    #[inline]
-    pub(super) fn sweep(&self, driver: &dyn Driver, position: u64) {
-        // Two threads may sweep at once; that is cheaper than a read-modify-write.
-        if position >= self.next_sweep.load(Ordering::Relaxed) {
-            self.sweep_now(driver, position);
-        }
-    }
-
     #[cold]
-    fn sweep_now(&self, driver: &dyn Driver, position: u64) {
+    pub(super) fn sweep(&self, driver: &dyn Driver, position: u64) {
         let pending = position.saturating_sub(self.retired.load(Ordering::Relaxed));
         self.next_sweep.store(position + pending.max(SWEEP_ABOVE) / 2, Ordering::Relaxed);
         let middle = |marks: &Marks<Arc<Event>>| (marks.first().midpoint(marks.end()), u64::MAX);
@@ -166,7 +157,7 @@ impl Timeline {
 
 fn ask(driver: &dyn Driver, event: &Event) -> DriverResult<Poll> {
     // SAFETY: an `Event` is live as long as it exists.
-    match unsafe { driver.event_query(event.raw()) } {
+    match unsafe { driver.event_query(event.raw) } {
         Err(CudaCode::NOT_READY) => Ok(Poll::NotReady),
         answer => answer,
     }

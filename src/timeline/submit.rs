@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::event::Event;
 use super::marks::{Fence, Mark};
 use super::{Exposure, Timeline};
-use crate::driver::{Driver, DriverResult, RawStream};
+use crate::context::Context;
+use crate::driver::{Driver, DriverResult, RawEvent, RawStream};
 use crate::error::Result;
+use crate::process::on_ordinary_thread;
 
 /// How many small copies share an event. An H100's host records one in 0.15 to 0.4 us, and enqueues
 /// a copy of 4 KiB in 1.2 us.
@@ -31,6 +32,34 @@ impl Fencing {
     }
 }
 
+/// An event of a device, without timing; destroyed with its last owner.
+pub(super) struct Event {
+    context: Arc<Context>,
+    /// Live as long as this is.
+    pub(super) raw: RawEvent,
+}
+
+impl Event {
+    fn create(context: &Arc<Context>, driver: &dyn Driver) -> DriverResult<Arc<Self>> {
+        let raw = driver.event_create(context.ordinal(), false)?;
+        Ok(Arc::new(Event { context: context.clone(), raw }))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let destroy = |(context, raw): (Arc<Context>, RawEvent)| {
+            if let Some(driver) = context.releaser() {
+                // SAFETY: the event came from `event_create`, and this was its last owner; waits
+                // bound to it stay valid (cudaEventDestroy). A failure leaks the handle.
+                let _ = unsafe { driver.event_destroy(raw) };
+            }
+        };
+        // Without a thread the handle leaks, as after a failure.
+        on_ordinary_thread((self.context.clone(), self.raw), destroy, |_| {});
+    }
+}
+
 /// What became of a submission that reached the driver.
 #[must_use]
 pub(crate) struct Submission<R> {
@@ -38,7 +67,7 @@ pub(crate) struct Submission<R> {
     /// are errors: a call that fails may have enqueued something.
     pub(crate) fence: Fence,
     /// The result of the enqueuing call.
-    pub(crate) value: DriverResult<R>,
+    pub(crate) value: R,
     /// `Err` if the operation was enqueued but could be neither fenced nor waited for.
     pub(crate) fenced: Result<()>,
 }
@@ -48,7 +77,7 @@ impl Timeline {
     pub(crate) fn submit<R>(
         &self,
         operation: &'static str,
-        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> R,
     ) -> Result<Submission<R>> {
         self.submit_to(self.open(operation)?, operation, Fencing::Own, enqueue)
     }
@@ -60,7 +89,7 @@ impl Timeline {
         driver: &dyn Driver,
         operation: &'static str,
         fencing: Fencing,
-        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> R,
     ) -> Result<Submission<R>> {
         let shared = fencing == Fencing::Shared && self.exposure() == Exposure::Sealed;
         if shared && self.open.load(Ordering::Relaxed) < GROUP - 1 {
@@ -79,7 +108,7 @@ impl Timeline {
         &self,
         driver: &dyn Driver,
         operation: &'static str,
-        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> R,
     ) -> Submission<R> {
         let covers = self.recorded.load(Ordering::Acquire);
         let value = enqueue(driver, self.raw);
@@ -87,14 +116,23 @@ impl Timeline {
         if !self.is_private() {
             self.close_group(operation);
         }
-        self.sweep(driver, position);
+        self.sweep_sometimes(driver, position);
         Submission { fence: Fence { position, covers }, value, fenced: Ok(()) }
+    }
+
+    /// Called when `position` has been pushed.
+    #[inline]
+    fn sweep_sometimes(&self, driver: &dyn Driver, position: u64) {
+        // Two threads may sweep at once; that is cheaper than a read-modify-write.
+        if position >= self.next_sweep.load(Ordering::Relaxed) {
+            self.sweep(driver, position);
+        }
     }
 
     fn submit_fenced<R>(
         &self,
         driver: &dyn Driver,
-        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> R,
     ) -> Result<Submission<R>> {
         // Before the enqueue: a lack of events must not leave an operation without one (soundness
         // rule 7).
@@ -102,7 +140,7 @@ impl Timeline {
         let value = enqueue(driver, self.raw);
         let covers = self.recorded.load(Ordering::Acquire);
         // SAFETY: the event is live and of this stream's device (`take_event`); the stream is live.
-        let (mark, fenced) = match unsafe { driver.event_record(event.raw(), self.raw) } {
+        let (mark, fenced) = match unsafe { driver.event_record(event.raw, self.raw) } {
             Ok(()) => (Mark { covers, done: false, event: Some(event) }, Ok(())),
             // SAFETY: the stream is live.
             Err(record) => match unsafe { driver.stream_synchronize(self.raw) } {
@@ -118,7 +156,7 @@ impl Timeline {
             },
         };
         let position = self.push(mark);
-        self.sweep(driver, position);
+        self.sweep_sometimes(driver, position);
         Ok(Submission { fence: Fence { position, covers }, value, fenced })
     }
 
@@ -162,7 +200,7 @@ impl Timeline {
         let event = self.take_event(driver).ok()?;
         let covers = self.recorded.load(Ordering::Acquire);
         // SAFETY: the event is live and of this stream's device (`take_event`); the stream is live.
-        unsafe { driver.event_record(event.raw(), self.raw) }.ok()?;
+        unsafe { driver.event_record(event.raw, self.raw) }.ok()?;
         // Since the caller opened the stream, other code may have got its handle and begun a
         // capture. A query of an event recorded in a capture invalidates it.
         self.open(operation).ok()?;

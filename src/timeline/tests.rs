@@ -8,7 +8,7 @@ use super::submit::{GROUP, Submission};
 use super::{Fencing, Timeline};
 use crate::device::{Device, create_stream};
 use crate::driver::emulated::{Emulator, Execution, Fault, Repeat};
-use crate::driver::{Call, Poll, StreamFlags};
+use crate::driver::{Call, DriverResult, Poll, StreamFlags};
 use crate::error::{CudaCode, ErrorKind};
 
 struct Rig {
@@ -35,7 +35,7 @@ impl Rig {
         self.try_submit(fencing).expect("no faults").fence.position
     }
 
-    fn try_submit(&self, fencing: Fencing) -> crate::error::Result<Submission<()>> {
+    fn try_submit(&self, fencing: Fencing) -> crate::error::Result<Submission<DriverResult<()>>> {
         let driver = self.stream.open("test")?;
         self.stream.submit_to(driver, "test", fencing, |driver, raw| {
             // SAFETY: the stream is live.
@@ -50,7 +50,7 @@ impl Rig {
     /// Nothing that is enqueued from now on is complete before [`open_gate`](Self::open_gate).
     fn barrier(&self) {
         self.emulator.stall(self.gate.raw()).expect("live");
-        let stuck = self.gate.submit("test", |_, _| Ok(())).expect("no faults");
+        let stuck = self.gate.submit("test", |_, _| ()).expect("no faults");
         self.stream.wait_for(&self.gate, stuck.fence.position, "a test").expect("no faults");
     }
 
@@ -162,7 +162,7 @@ fn another_stream_can_wait_for_a_group() {
     let position = rig.small();
     let follower = create_stream(rig.device.context(), StreamFlags::default()).unwrap();
     follower.wait_for(&rig.stream, position, "a test").unwrap();
-    let after = follower.submit("test", |_, _| Ok(())).unwrap().fence.position;
+    let after = follower.submit("test", |_, _| ()).unwrap().fence.position;
     assert_eq!(follower.poll(after).unwrap(), Poll::NotReady);
     rig.open_gate();
     assert_eq!(follower.poll(after).unwrap(), Poll::Done);

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Timeline;
-use super::event::Event;
 use super::marks::Fence;
+use super::submit::Event;
 use crate::driver::Poll;
 use crate::error::{CudaCode, Result};
 use crate::sync::sanitizer;
@@ -70,7 +70,7 @@ impl Timeline {
         let (call, answer) = match &target {
             Target::Event(_, event) => {
                 // SAFETY: an `Event` is live as long as it exists.
-                ("cudaEventQuery", unsafe { driver.event_query(event.raw()) })
+                ("cudaEventQuery", unsafe { driver.event_query(event.raw) })
             }
             Target::Stream(_) => {
                 // SAFETY: the stream is live.
@@ -97,7 +97,7 @@ impl Timeline {
         let (call, answer) = match &target {
             Target::Event(_, event) => {
                 // SAFETY: an `Event` is live as long as it exists.
-                ("cudaEventSynchronize", unsafe { driver.event_synchronize(event.raw()) })
+                ("cudaEventSynchronize", unsafe { driver.event_synchronize(event.raw) })
             }
             Target::Stream(_) => {
                 // SAFETY: the stream is live.
@@ -148,7 +148,7 @@ impl Timeline {
                     self.close_group(CALL);
                 }
                 // SAFETY: the stream and the event are live.
-                unsafe { driver.stream_wait_event(self.raw, event.raw()) }
+                unsafe { driver.stream_wait_event(self.raw, event.raw) }
                     .map_err(|code| self.context.error(code, CALL, "ordering two streams"))?;
                 self.waited.store(self.recorded() + 1, Ordering::Relaxed);
                 self.remember(producer, fence);

@@ -140,8 +140,7 @@ impl<'a> Indices<'a> {
 }
 
 fn written_twice(operation: &'static str, at: usize, number: u64) -> Error {
-    Error::new(
-        ErrorKind::InvalidValue,
+    Error::invalid(
         operation,
         format!("index {at} names row {number}, which an earlier one names: both write it"),
         "name each row once that is written",

@@ -107,11 +107,10 @@ pub(super) fn enqueue(
         unsafe { driver.move_rows(raw, direction.mover(), &rows) }
     };
     let describe = || format!("copying {} rows of {} bytes", tables.count, tables.row);
-    let ((), ticket) = door.moving(tables.count * tables.row * tables.layers.len()).ordered(
+    door.moving(tables.count * tables.row * tables.layers.len()).ordered(
         &operands,
         Fencing::Own,
         launch,
         describe,
-    )?;
-    Ok(ticket)
+    )
 }

@@ -25,7 +25,6 @@ use self::tables::Tables;
 use super::items::{HostSide, HostSlice, HostSliceMut};
 use crate::copy::entry::Direction;
 use crate::copy::order::Door;
-use crate::copy::transfer::check_lengths;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{DeviceSlice, DeviceSliceMut, counted};
 use crate::stream::Stream;
@@ -188,13 +187,12 @@ impl Stream {
 /// The elements of a row, if all rows that are named have `elements` together.
 fn row_length<T>(door: Door<'_>, elements: usize, indices: &Indices<'_>) -> Result<usize> {
     match indices.count() {
-        None => Err(Error::new(
-            ErrorKind::InvalidValue,
+        None => Err(Error::invalid(
             door.operation,
             "`..` does not say how long a row is",
             "name the rows, or copy the table: upload, download",
         )),
-        Some(0) => check_lengths::<T>(door.operation, 0, elements).map(|()| 1),
+        Some(0) => door.check_lengths::<T>(0, elements).map(|()| 1),
         Some(count) if elements.is_multiple_of(count) => Ok(elements / count),
         Some(count) => Err(Error::new(
             ErrorKind::LengthMismatch,

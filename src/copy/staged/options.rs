@@ -1,6 +1,6 @@
 //! The options for staging pageable memory.
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 
 /// The page-locked memory through which copies of pageable memory go: how much, and in which
 /// portions. One for each device; see [`Device::set_staging`](crate::Device::set_staging).
@@ -93,8 +93,7 @@ impl Staging {
         if sound {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::InvalidValue,
+        Err(Error::invalid(
             "Device::set_staging",
             format!(
                 "a ring of {ring_bytes} bytes, slots of {slot_bytes}, a first portion of \

@@ -44,7 +44,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::driver::Ordinal;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::process::thread::start as start_thread;
 use crate::process::{Process, discard_panic};
 use crate::sync::{Condvar, Mutex};
@@ -130,12 +130,10 @@ impl CopyTeam {
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](ErrorKind::InvalidValue) for more than 256 threads, for cores that do not
-    /// exist, and for spinning longer than a second.
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) for more than 256 threads, for cores that
+    /// do not exist, and for spinning longer than a second.
     pub fn install(self) -> Result<()> {
-        let invalid = |what, remedy| {
-            Err(Error::new(ErrorKind::InvalidValue, "CopyTeam::install", what, remedy))
-        };
+        let invalid = |what, remedy| Err(Error::invalid("CopyTeam::install", what, remedy));
         if self.threads > 256 {
             return invalid(
                 format!("{} threads", self.threads),

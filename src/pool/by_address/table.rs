@@ -153,8 +153,7 @@ impl AddressTable {
     #[cold]
     fn not_the_begin(&self, operation: &'static str, address: usize) -> Error {
         match self.around(address).filter(|&(begin, _)| begin != address) {
-            Some((begin, bytes)) => Error::new(
-                ErrorKind::InvalidValue,
+            Some((begin, bytes)) => Error::invalid(
                 operation,
                 format!("{address:#x} is {} bytes into the {bytes} at {begin:#x}", address - begin),
                 "pass the address that the allocation gave",

@@ -1,5 +1,5 @@
-// Tensors, the program's own and those of the library: what they hold, and who owns them. The structs
-// are written down as the specification of DLPack 1.1 has them, not as pinlane does.
+// Tensors, the program's own and those of the library: what they hold, and who owns them. The
+// structs are written down as the specification of DLPack 1.1 has them, not as pinlane does.
 
 #pragma once
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicU64;
 
 use super::*;
+use crate::error::ErrorKind;
 
 fn of(device: Ordinal, count: usize) -> Helpers {
     Helpers { device, count }
