@@ -1,4 +1,4 @@
-//! What a batch is made of.
+//! The copies that a batch is made of.
 
 use bytemuck::Pod;
 
@@ -12,7 +12,7 @@ use crate::pool::block_at;
 
 /// Host memory to upload from: a slice of pageable memory, or page-locked memory.
 pub enum HostSlice<'a, T: Pod> {
-    /// Pageable memory. If it is memory of a pool, the device copies it as it is.
+    /// Pageable memory. If it is memory of a pool, the device copies it directly.
     Pageable(&'a [T]),
     /// A view of a [`PinnedBuf`].
     Pinned(PinnedSlice<'a, T>),
@@ -20,7 +20,7 @@ pub enum HostSlice<'a, T: Pod> {
 
 /// Host memory to download to: a slice of pageable memory, or page-locked memory.
 pub enum HostSliceMut<'a, T: Pod> {
-    /// Pageable memory. If it is memory of a pool, the device writes it as it is.
+    /// Pageable memory. If it is memory of a pool, the device writes it directly.
     Pageable(&'a mut [T]),
     /// A view of a [`PinnedBuf`].
     Pinned(PinnedSliceMut<'a, T>),
@@ -41,14 +41,14 @@ pub struct DeviceCopy<'a> {
     pub(super) dst: DeviceBytes<'a>,
 }
 
-/// The host's side of a copy, borrowed for `'a`: exclusively if it is written.
+/// The host side of a copy, borrowed for `'a`: exclusively if it is written.
 #[derive(Clone, Copy)]
 pub(super) struct HostSide<'a> {
     pub(super) host: *mut u8,
     pub(super) bytes: usize,
-    /// If it is page-locked.
+    /// Its block, if it is page-locked.
     pub(super) pinned: Option<PinnedBytes<'a>>,
-    /// It is a slice, which is borrowed only for the call, even if it is page-locked.
+    /// It is a slice: borrowed only for the call, even if it is page-locked.
     pub(super) is_slice: bool,
 }
 
@@ -223,7 +223,7 @@ pairs!(Download: [&'a DeviceBuf<T>, DeviceSlice<'a, T>]
 pairs!(DeviceCopy: [&'a DeviceBuf<T>, DeviceSlice<'a, T>]
     -> [&'a mut DeviceBuf<T>, DeviceSliceMut<'a, T>]);
 
-/// `From` for what a view of host memory can be made of.
+/// `From` for everything that a view of host memory can be made of.
 macro_rules! host_slices {
     ($($view:ident: $variant:ident($from:ident: $type:ty) = $make:expr;)*) => {
         $(impl<'a, T: Pod> From<$type> for $view<'a, T> {

@@ -27,7 +27,7 @@ pub struct Downloads<'a>(pub(super) List<'a>, pub(super) Prepared<'a>);
 pub(super) struct List<'a> {
     pub(super) pageable: Vec<Entry<'a>>,
     pub(super) pinned: Vec<Entry<'a>>,
-    /// Some of them are slices: they are borrowed for a call, and for nothing longer.
+    /// Some of them are slices, which are borrowed only for a call.
     pub(super) has_slices: bool,
     /// For each entry, in the caller's order, whether it is page-locked.
     is_pinned: Vec<bool>,
@@ -36,7 +36,7 @@ pub(super) struct List<'a> {
     mismatch: Option<(usize, usize, usize)>,
 }
 
-/// What the first submission of a list computes for later ones.
+/// The results of the first submission of a list that later ones use.
 #[derive(Default)]
 pub(super) struct Prepared<'a> {
     pub(super) pinned: Option<Arc<Survey<'a>>>,
@@ -47,7 +47,7 @@ pub(super) struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
-    /// The list has changed.
+    /// Forgets the results, because the list has changed.
     #[inline]
     fn forget(&mut self) {
         if self.pinned.is_some() {
@@ -118,7 +118,7 @@ macro_rules! list {
                 Self::default()
             }
 
-            /// Makes all copies by this route. `None`, the default: the one that is fastest by
+            /// Makes all copies by this route. `None`, the default: the route that is fastest by
             /// rule.
             #[must_use]
             pub fn route(mut self, route: impl Into<Option<Route>>) -> Self {

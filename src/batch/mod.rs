@@ -1,10 +1,10 @@
-//! Many copies by one call: thousands of small ones for about the price of one.
+//! Many copies by one call: thousands of small copies for about the cost of one.
 //!
 //! The copies of a batch are unordered among themselves, and their destinations must not overlap.
 //! Copies of page-locked memory and of pageable memory take different ways: the device copies the
-//! former as they are, the latter go through slots of page-locked memory. Both take the
-//! [`Route`] that is fastest by rule, unless the caller has chosen one. A slice that lies in memory
-//! of a pool is page-locked, so the device copies it as it is too, and the call waits for that.
+//! former directly, the latter go through slots of page-locked memory. Both take the [`Route`] that
+//! is fastest by rule, unless the caller has chosen one. A slice in memory of a pool is
+//! page-locked, so the device copies it directly too, and the call waits for that.
 
 mod items;
 mod list;
@@ -34,10 +34,10 @@ impl Stream {
     /// Makes many copies from host memory, pageable or page-locked, to this stream's device.
     /// Returns when pageable memory may be reused; the ticket says when all has arrived.
     ///
-    /// Ordered as [`upload`](Self::upload); the copies are unordered among themselves. With
-    /// views of page-locked buffers only, the call does not wait for the stream; with slices it
-    /// does, as [`upload_slice`](Self::upload_slice). Slices in memory of a pool are copied as they
-    /// are, however short, and waited for.
+    /// Ordered as [`upload`](Self::upload); the copies are unordered among themselves. With views
+    /// of page-locked buffers only, the call does not wait for the stream; with slices it does, as
+    /// [`upload_slice`](Self::upload_slice). Slices in memory of a pool, however short, are copied
+    /// directly, and the call waits for them.
     ///
     /// ```
     /// use pinlane::Device;
@@ -78,8 +78,8 @@ impl Stream {
     }
 
     /// Makes many copies from this stream's device to host memory, pageable or page-locked. Returns
-    /// when all that goes to pageable memory has arrived; the ticket says when the rest has.
-    /// Ordered as [`upload`](Self::upload); the copies are unordered among themselves.
+    /// when all data for pageable memory has arrived; the ticket says when the rest has. Ordered as
+    /// [`upload`](Self::upload); the copies are unordered among themselves.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Stream {
         self.download_entries(self.door("Stream::download_batch"), &mut list, None)
     }
 
-    /// As [`download_batch`](Self::download_batch), for a list that can be used again; as
+    /// As [`download_batch`](Self::download_batch), for a list that can be used again, like
     /// [`upload_list`](Self::upload_list).
     ///
     /// # Errors
@@ -103,12 +103,12 @@ impl Stream {
     }
 
     /// As [`download_batch`](Self::download_batch), and calls `each` with the number and the bytes
-    /// of every copy as it lands, on this thread, while others are still on their way. Returns when
+    /// of every copy as it lands, on this thread, while others are still in flight. Returns when
     /// all have landed.
     ///
-    /// `each` runs while other copies are on their way. So inside it copies of pageable memory that
-    /// go through slots fail with [`Unsupported`](crate::ErrorKind::Unsupported): they might wait
-    /// for slots that those copies hold.
+    /// Inside `each`, copies of pageable memory that go through slots fail with
+    /// [`Unsupported`](crate::ErrorKind::Unsupported): they might wait for slots that the copies in
+    /// flight hold.
     ///
     /// Copies to one kind of memory land in their order; those to page-locked memory come first. If
     /// `each` panics, the call still completes the copies before the panic continues.
@@ -116,7 +116,7 @@ impl Stream {
     /// # Errors
     ///
     /// As for [`download_batch`](Self::download_batch). Copies that `each` was called for have
-    /// landed all the same.
+    /// landed nevertheless.
     pub fn download_batch_each<'a>(
         &self,
         copies: impl IntoIterator<Item = impl Into<Download<'a>>>,
@@ -155,7 +155,8 @@ impl Stream {
         self.copy_entries(door, Direction::Down, &downloads.0, &mut downloads.1, each)
     }
 
-    /// The ticket is for all entries. Downloads may be told of, each as it lands.
+    /// Copies all entries; the ticket covers all of them. Reports each download to the caller as it
+    /// lands, if asked.
     fn copy_entries<'a>(
         &self,
         door: Door<'_>,
@@ -180,7 +181,7 @@ impl Stream {
             let bytes = if each.is_some() { PORTION } else { usize::MAX };
             let (pool, kept) = (&engine.lists, &mut prepared.lists);
             let portions = direct::enqueue(&transfer, routes[0], bytes, pool, kept)?;
-            // Until all have landed, if it must wait for that.
+            // Lives until all have landed, if it must wait for that.
             let _transfer = transfer.unless_it_waits();
             ticket = portions.last().map_or(ticket, |(_, last)| last.clone());
             if let Some(each) = &mut each {
@@ -213,16 +214,16 @@ impl Stream {
     }
 }
 
-/// Who is told of each copy that lands.
+/// The caller's function for each copy that lands.
 type Each<'f> = &'f mut dyn FnMut(usize, &[u8]);
 
-/// How many bytes of page-locked memory land at a time for a caller who is told.
+/// With such a function, page-locked copies land in portions of this many bytes.
 const PORTION: usize = 1 << 20;
 
-/// Tells of entries that have landed.
+/// Calls the function for entries that have landed.
 fn tell(each: &mut Each<'_>, entries: &[Entry<'_>], numbers: &mut impl Iterator<Item = usize>) {
     for (entry, number) in entries.iter().zip(numbers) {
-        // SAFETY: the bytes have arrived; nobody writes to them, since the caller's borrow lasts
+        // SAFETY: the bytes have arrived, and are not written, because the caller's borrow lasts
         // until the call returns.
         each(number, unsafe { entry.landed() });
     }
@@ -253,7 +254,7 @@ impl<'e, 'a> Batch<'e, 'a> {
             pageable: transfer(&list.pageable, &mut prepared.pageable, false)?,
         };
         if batch.pageable.is_some() {
-            // Before the page-locked copies: what is refused enqueues nothing.
+            // Before the page-locked copies, so that a refused call enqueues nothing.
             refuse_inside(door.operation)?;
         }
         Ok(batch)
@@ -272,7 +273,7 @@ impl<'e, 'a> Batch<'e, 'a> {
         check_disjoint(door.operation, ranges)
     }
 
-    /// The routes of the two parts; the caller's, if there is one.
+    /// The routes of the two parts: the caller's route, if there is one.
     fn routes(&self, abilities: Abilities, forced: Option<Route>) -> Result<[Route; 2]> {
         let route = |transfer: &Option<Transfer<'_, '_>>, between| {
             let Some(transfer) = transfer else { return Ok(Route::Copies) };

@@ -15,8 +15,8 @@ use crate::ticket::Ticket;
 use crate::timeline::Fencing;
 
 impl Stream {
-    /// Makes many copies between device buffers: of one device, or of two, one of which this stream
-    /// belongs to. Does not block; ordered as [`upload`](Self::upload); the copies are unordered
+    /// Makes many copies between device buffers: of one device, or of two. The stream belongs to
+    /// one of them. Does not block; ordered as [`upload`](Self::upload); the copies are unordered
     /// among themselves.
     ///
     /// # Errors
@@ -83,8 +83,8 @@ impl Stream {
             |driver, raw| {
                 if !here {
                     return items.iter().try_for_each(|DeviceCopy { src, dst }| {
-                        // SAFETY: the stream is live. The lengths were compared above; the ranges
-                        // lie in one allocation each, and overlap nothing else, as below.
+                        // SAFETY: the stream is live. The lengths were compared above; each range
+                        // lies in one allocation, and overlaps no other, as below.
                         unsafe { copy_on_devices(driver, raw, src, dst) }
                     });
                 }
@@ -93,11 +93,11 @@ impl Stream {
                     src: src.ptr(),
                     bytes: dst.len(),
                 });
-                // SAFETY: the stream is live. The ranges lie in one allocation of this device each;
-                // a destination overlaps nothing else, borrowed exclusively or found apart
-                // (`check_apart`). The items, complete and aligned, lie in one page-locked block
-                // that the device can address (`Abilities::allow`). The uses that `ordered` records
-                // keep all valid until retired.
+                // SAFETY: the stream is live. Each range lies in one allocation of this device. A
+                // destination overlaps no other range: it is borrowed exclusively, or was found
+                // apart (`check_apart`). The items, complete and aligned, lie in one page-locked
+                // block that the device can address (`Abilities::allow`). The uses that `ordered`
+                // records keep all valid until retired.
                 unsafe { issue(driver, raw, Mover::OnDevice, route, copies, kernel) }
             },
             || format!("copying {bytes} bytes of {} device buffers", items.len()),

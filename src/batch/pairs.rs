@@ -1,4 +1,4 @@
-//! Host and device memory that belong together, and are copied in both directions over and over.
+//! Host and device memory in pairs, copied in both directions repeatedly.
 
 use bytemuck::Pod;
 
@@ -16,8 +16,8 @@ use crate::ticket::Ticket;
 ///
 /// The first call in a direction checks the pairs and lays out what the kernel reads (24 bytes of
 /// page-locked memory a pair, and as many for every 16 KiB of a longer one); the others only
-/// enqueue. The buffers are borrowed for as long as the pairs exist; between the copies they are
-/// reached through them.
+/// enqueue. The pairs borrow the buffers as long as they exist, and give access to them between the
+/// copies.
 ///
 /// ```
 /// use pinlane::batch::Pairs;
@@ -54,7 +54,7 @@ impl<'a, T: Pod> Pairs<'a, T> {
         Self::default()
     }
 
-    /// Makes all copies by this route. `None`, the default: the one that is fastest by rule.
+    /// Makes all copies by this route. `None`, the default: the route that is fastest by rule.
     #[must_use]
     pub fn route(mut self, route: impl Into<Option<Route>>) -> Self {
         let route = route.into();
@@ -62,7 +62,7 @@ impl<'a, T: Pod> Pairs<'a, T> {
         self
     }
 
-    /// Adds a pair. That both sides have the same length is checked by the first copy.
+    /// Adds a pair. The first copy checks that both sides have the same length.
     pub fn push(
         &mut self,
         host: impl Into<PinnedSliceMut<'a, T>>,
@@ -70,7 +70,7 @@ impl<'a, T: Pod> Pairs<'a, T> {
     ) {
         let (host, device) = (host.into(), device.into());
         // SAFETY: one twin is used at a time: only `upload_pairs` and `download_pairs` use the
-        // lists, while they borrow the pairs exclusively, so nobody uses a view meanwhile.
+        // lists, while they borrow the pairs exclusively, so no view is in use.
         let [first, second] = [(); 2].map(|()| unsafe { (host.twin(), device.twin()) });
         self.up.push(Upload::new(PinnedSlice::from(first.0), first.1));
         self.down.push(Download::new(second.1, second.0));
@@ -95,29 +95,29 @@ impl<'a, T: Pod> Pairs<'a, T> {
         self.up.bytes()
     }
 
-    /// The host's side of a pair.
+    /// The host side of a pair.
     ///
     /// # Panics
     ///
-    /// If there is no such pair. So do the methods below.
+    /// Panics if there is no such pair. So do the methods below.
     #[must_use]
     pub fn host(&self, pair: usize) -> PinnedSlice<'_, T> {
         self.pairs[pair].0.as_slice()
     }
 
-    /// The host's side of a pair, to write.
+    /// The host side of a pair, to write.
     #[must_use]
     pub fn host_mut(&mut self, pair: usize) -> PinnedSliceMut<'_, T> {
         self.pairs[pair].0.reborrow()
     }
 
-    /// The device's side of a pair.
+    /// The device side of a pair.
     #[must_use]
     pub fn device(&self, pair: usize) -> DeviceSlice<'_, T> {
         self.pairs[pair].1.as_slice()
     }
 
-    /// The device's side of a pair, to write.
+    /// The device side of a pair, to write.
     #[must_use]
     pub fn device_mut(&mut self, pair: usize) -> DeviceSliceMut<'_, T> {
         self.pairs[pair].1.reborrow()
@@ -155,7 +155,7 @@ where
 }
 
 impl Stream {
-    /// Copies the host's side of every pair to the device. Does not block; ordered as
+    /// Copies the host side of every pair to the device. Does not block; ordered as
     /// [`upload`](Self::upload); the copies are unordered among themselves.
     ///
     /// # Errors
@@ -165,7 +165,7 @@ impl Stream {
         self.upload_entries(self.door("Stream::upload_pairs"), &mut pairs.up)
     }
 
-    /// Copies the device's side of every pair to the host. Does not block; ordered as
+    /// Copies the device side of every pair to the host. Does not block; ordered as
     /// [`download`](Self::download); the copies are unordered among themselves.
     ///
     /// # Errors

@@ -1,12 +1,13 @@
-//! Which bytes a tensor covers. Checked before anything is exported or imported (soundness rule 9).
+//! Computes the bytes that a tensor covers. Checked before anything is exported or imported
+//! (soundness rule 9).
 
 use super::{DataType, ManagedTensor, Tensor, VERSION};
 use crate::error::{Error, ErrorKind, Result};
 
 impl DataType {
-    /// Whether it is one that the specification knows the size of.
+    /// Whether the specification defines its size.
     pub(super) fn is_known(self) -> bool {
-        // FP6 and FP4 of other sizes are unspecified, and must not be imported.
+        // Other sizes of FP6 and FP4 are unspecified, and must not be imported.
         let expected = match self.code {
             15 | 16 => 6,
             17 => 4,
@@ -15,7 +16,7 @@ impl DataType {
         self.element_bits() > 0 && self.bits == expected
     }
 
-    /// Whether elements that follow one another share bytes.
+    /// Whether neighbouring elements share bytes.
     pub(super) fn shares_bytes(self) -> bool {
         !self.element_bits().is_multiple_of(8)
     }
@@ -41,7 +42,7 @@ pub(super) fn compact(shape: &[i64]) -> Option<Vec<i64>> {
     Some(strides)
 }
 
-/// How many elements there are; `None` if a length is negative or there are too many.
+/// The number of elements; `None` if a length is negative or there are too many.
 pub(super) fn count(shape: &[i64]) -> Option<usize> {
     if shape.contains(&0) {
         return shape.iter().all(|&length| length >= 0).then_some(0);
@@ -65,7 +66,7 @@ pub(super) fn fits(
         low = low.saturating_add(last.min(0));
         high = high.saturating_add(last.max(0));
     }
-    // Far outside of any buffer, these need not be exact.
+    // Saturation is fine: the result is far outside of any buffer.
     let bits = |elements: i128| elements.saturating_mul(element).saturating_add(8 * offset as i128);
     let (first, end) = (bits(low), bits(high.saturating_add(1)));
     if first >= 0 && end <= 8 * bytes as i128 {
@@ -80,8 +81,8 @@ pub(super) fn fits(
     ))
 }
 
-/// The bytes of a tensor that a caller gives: where they begin, and how many there are. It must
-/// have no gaps and may be written.
+/// The address and the number of the bytes of a caller's tensor, which must be without gaps and
+/// writable.
 ///
 /// # Safety
 ///
@@ -129,7 +130,7 @@ pub(super) unsafe fn bytes_of(
         let what = format!("a tensor of shape {shape:?}, {dtype:?}");
         return refused(what, "pass a tensor that memory can hold");
     };
-    // The stride of a dimension of length 1 means nothing.
+    // The stride of a dimension of length 1 has no meaning.
     let has_gaps = |strides: &[i64]| {
         let dimensions = shape.iter().zip(strides.iter().zip(&tight));
         dimensions.into_iter().any(|(&length, (stride, tight))| length > 1 && stride != tight)
@@ -154,8 +155,8 @@ pub(super) unsafe fn bytes_of(
 mod tests {
     use super::*;
 
-    /// The last element of the largest strides and elements lies further away than any integer
-    /// counts.
+    /// With the largest strides and elements, the offset of the last element overflows every
+    /// integer.
     #[test]
     fn a_tensor_that_no_integer_can_measure_does_not_fit() {
         let dtype = DataType { code: 255, bits: 255, lanes: u16::MAX };

@@ -1,10 +1,11 @@
-//! Buffers as tensors.
+//! Exports buffers as tensors.
 //!
 //! # Invariants
 //!
-//! * The buffer belongs to the tensor alone, until the deleter is called.
-//! * What the consumer's stream has been given by then is a use of the memory. If that cannot be
-//!   recorded, the stream is waited for; if that fails too, the memory is counted and never reused.
+//! * Only the tensor owns the buffer, until the deleter is called.
+//! * All work on the consumer's stream at that time is a use of the memory. If it cannot be
+//!   recorded, the deleter waits for the stream. If that fails too, the memory is counted and never
+//!   reused.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -19,10 +20,10 @@ use crate::process::{call_user, on_ordinary_thread};
 use crate::stream::Stream;
 use crate::sync::sanitizer::ours;
 
-/// What a tensor of a buffer looks like.
+/// The layout of a tensor of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
-    /// The type of the elements, whatever that of the buffer is. They are
+    /// The type of the elements. It need not be the buffer's. Elements are
     /// [packed](crate::dlpack#elements-of-less-than-a-byte).
     pub dtype: DataType,
     /// The length of each dimension; none for a tensor of one element.
@@ -30,7 +31,8 @@ pub struct Layout<'a> {
     /// The distance, in elements, between neighbours in each dimension. `None`: no gaps, and the
     /// last dimension is the innermost.
     pub strides: Option<&'a [i64]>,
-    /// Where the first element begins: a multiple of its size, if that is a whole number of bytes.
+    /// The offset of the first element in bytes: a multiple of its size, if that is a whole number
+    /// of bytes.
     pub offset_bytes: usize,
     /// Whether consumers must not write.
     pub read_only: bool,
@@ -40,7 +42,7 @@ pub struct Layout<'a> {
 }
 
 impl Layout<'static> {
-    /// A tensor of one element at the start of the buffer. Change what you need.
+    /// A tensor of one element at the start of the buffer. Set the other fields as needed.
     #[must_use]
     pub fn new(dtype: DataType) -> Self {
         Layout {
@@ -80,7 +82,7 @@ impl Layout<'_> {
     }
 }
 
-/// A tensor that can be made of a buffer, once the caller gives it up.
+/// A tensor that is ready to take over a buffer.
 pub(crate) struct Prepared {
     /// Without the addresses of the members below.
     tensor: ManagedTensor,
@@ -90,7 +92,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Of the memory at `data`, which has `bytes` bytes in that place.
+    /// For the memory at `data`, which has `bytes` bytes at `place`.
     fn new(
         operation: &'static str,
         (data, bytes): (*mut c_void, usize),
@@ -130,7 +132,7 @@ impl Prepared {
         B: TrackedMut + Send + 'static,
     {
         let exported = Box::into_raw(Box::new(Exported { prepared: self, buffer }));
-        // SAFETY: just allocated, and nobody else has it.
+        // SAFETY: just allocated, so this is the only reference.
         let Prepared { tensor, dimensions, .. } = unsafe { &mut (*exported).prepared };
         tensor.manager_ctx = exported.cast();
         tensor.deleter = Some(Exported::<B>::delete);
@@ -141,7 +143,7 @@ impl Prepared {
     }
 }
 
-/// A tensor, and what it keeps.
+/// A tensor, and what it keeps alive.
 struct Exported<B> {
     prepared: Prepared,
     buffer: B,
@@ -155,7 +157,7 @@ impl<B: TrackedMut + Send + 'static> Exported<B> {
     /// * `tensor` is NULL, or came from [`Prepared::export`] and is not used afterwards.
     unsafe extern "C" fn delete(tensor: *mut ManagedTensor) {
         let Some(tensor) = NonNull::new(tensor) else { return };
-        // SAFETY: `export` made the context, and gave it to this deleter alone.
+        // SAFETY: `export` made the context, and only this deleter frees it.
         let exported = unsafe { Box::from_raw(tensor.as_ref().manager_ctx.cast::<Self>()) };
         // A panic must not unwind into the consumer.
         call_user(move || {
@@ -176,7 +178,7 @@ fn give_back<B: TrackedMut>(mut buffer: B, consumer: Option<&Stream>) {
     let recorded = consumer.map_or(Ok(()), |stream| stream.record_use(&mut buffer));
     let known = match recorded {
         Ok(()) => true,
-        // A graph may use the memory at every replay, and a wait would end the capture.
+        // A graph may use the memory at every replay, and a wait would invalidate the capture.
         Err(error) if error.kind() == ErrorKind::StreamCapturing => false,
         Err(_) => consumer.is_none_or(|stream| stream.synchronize().is_ok()),
     };
@@ -186,7 +188,7 @@ fn give_back<B: TrackedMut>(mut buffer: B, consumer: Option<&Stream>) {
     }
 }
 
-/// Counts the memory of a buffer that is to be forgotten.
+/// Counts the memory of a buffer. The caller then forgets the buffer.
 fn count_lost(buffer: &mut impl TrackedMut) {
     let lost = buffer.writing();
     lost.context.quarantine(lost.range.len(), "of a tensor");
@@ -197,9 +199,9 @@ impl<T: Pod + Send> PinnedBuf<T> {
     /// the buffer is complete: consumers access host memory at once.
     ///
     /// The tensor's deleter gives the memory back to the pool. If the consumer's own device work
-    /// uses the memory, `consumer` is the stream of that work: the memory is reused only when
-    /// everything is complete that the stream had been given when the deleter was called. A
-    /// borrowed stream must then live as long as the tensor. A tensor that is never deleted leaks.
+    /// uses the memory, `consumer` is the stream of that work: the memory is reused only after all
+    /// work that was on the stream when the deleter was called. A borrowed stream must then live as
+    /// long as the tensor. A tensor that is never deleted leaks.
     ///
     /// # Errors
     ///
@@ -217,7 +219,7 @@ impl<T: Pod + Send> PinnedBuf<T> {
         }
     }
 
-    /// All that can fail.
+    /// The part of the export that can fail.
     pub(crate) fn prepare_export(
         &mut self,
         layout: &Layout<'_>,
@@ -261,7 +263,7 @@ impl<T: Pod + Send> DeviceBuf<T> {
         }
     }
 
-    /// All that can fail.
+    /// The part of the export that can fail.
     pub(crate) fn prepare_export(
         &mut self,
         layout: &Layout<'_>,
@@ -276,7 +278,7 @@ impl<T: Pod + Send> DeviceBuf<T> {
     }
 }
 
-/// Where the memory of a device is.
+/// The DLPack device of a device's memory.
 pub(super) fn place_of(context: &crate::context::Context) -> Place {
     let device_type = if context.is_cuda() { Place::CUDA } else { Place::EXTENSION };
     Place { device_type, device_id: context.ordinal() }

@@ -1,4 +1,4 @@
-//! Tensors as buffers.
+//! Imports tensors as buffers.
 //!
 //! # Invariants
 //!
@@ -20,14 +20,14 @@ use crate::sync::sanitizer::theirs;
 /// The tensor of a producer, until it is no longer needed.
 struct Owned(NonNull<ManagedTensor>);
 
-// SAFETY: a deleter may be called on any thread, by the precondition of whoever imports the tensor.
+// SAFETY: a deleter may be called on any thread, by the precondition of the import.
 unsafe impl Send for Owned {}
-// SAFETY: `&Owned` gives nothing.
+// SAFETY: `&Owned` gives access to nothing.
 unsafe impl Sync for Owned {}
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: live until here, by the precondition of whoever imports the tensor.
+        // SAFETY: live until here, by the precondition of the import.
         call_user(|| theirs(|| unsafe { delete(self.0) }));
     }
 }
@@ -42,23 +42,23 @@ pub struct Imported {
     tensor: Owned,
 }
 
-// SAFETY: the memory is the producer's, and stays in place until the deleter is called; it belongs
-// to no thread.
+// SAFETY: the producer keeps the memory in place until the deleter is called, and the memory is not
+// tied to a thread.
 unsafe impl Send for Imported {}
 
 impl Imported {
-    /// Takes a tensor over. It must be in host memory, without gaps and writable, of version 1 of
-    /// DLPack.
+    /// Takes over a tensor of DLPack version 1. It must be in host memory, without gaps, and
+    /// writable.
     ///
     /// # Safety
     ///
     /// * `tensor` is live, the caller owns it, and its deleter may be called on any thread.
-    /// * Until the deleter is called, nobody else accesses its elements. They are initialised.
+    /// * Until the deleter is called, no other code accesses its elements. They are initialised.
     /// * If it is of type `kDLCUDAHost`, it is page-locked until then, for all devices.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidValue`] for another tensor, which stays the caller's.
+    /// [`ErrorKind::InvalidValue`] for any other tensor, which the caller keeps.
     pub unsafe fn new(tensor: NonNull<ManagedTensor>) -> Result<Self> {
         const OPERATION: &str = "Imported::new";
         // SAFETY: live, by the precondition.
@@ -91,13 +91,13 @@ impl Imported {
 }
 
 // SAFETY: the producer keeps the memory in place until the deleter is called, which dropping does.
-// Nobody else accesses it, by the precondition of `new`.
+// No other code accesses it, by the precondition of `new`.
 unsafe impl HostMemory for Imported {
     type Element = u8;
 
     fn elements(&mut self) -> &mut [u8] {
-        // SAFETY: the bytes of the tensor, initialised and nobody else's by the precondition of
-        // `new`; `bytes_of` has checked their number.
+        // SAFETY: the bytes of the tensor are initialised and accessed only here, by the
+        // precondition of `new`; `bytes_of` has checked their number.
         unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr(), self.bytes) }
     }
 
@@ -108,9 +108,8 @@ unsafe impl HostMemory for Imported {
 
 impl Stream {
     /// Takes over a tensor of another library in device memory, as bytes. Later uses of the buffer
-    /// wait for everything that this stream has been given: name the stream that the producer was
-    /// told. The tensor must be on this stream's device, without gaps and writable, of version 1
-    /// of DLPack.
+    /// wait for all work on this stream, so use the stream that you passed to the producer. The
+    /// tensor must be of DLPack version 1, on this stream's device, without gaps, and writable.
     ///
     /// Dropping the buffer blocks until no use of it is pending, then calls the deleter.
     ///
@@ -118,11 +117,11 @@ impl Stream {
     ///
     /// * `tensor` is live, the caller owns it, and its deleter may be called on any thread.
     /// * The producer's work on the elements is complete, or ordered into this stream. Until the
-    ///   deleter is called, nobody else uses them.
+    ///   deleter is called, no other code uses them.
     ///
     /// # Errors
     ///
-    /// The tensor stays the caller's: [`ErrorKind::InvalidValue`] for another tensor;
+    /// The caller keeps the tensor: [`ErrorKind::InvalidValue`] for any other tensor;
     /// [`ErrorKind::WrongDevice`], [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`].
     pub unsafe fn import_dlpack(&self, tensor: NonNull<ManagedTensor>) -> Result<DeviceBuf<u8>> {
         const OPERATION: &str = "Stream::import_dlpack";

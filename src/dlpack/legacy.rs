@@ -1,5 +1,5 @@
-//! Tensors of DLPack before 1.0, which have neither a version nor flags: for libraries that know
-//! nothing newer.
+//! Tensors of DLPack before 1.0, without a version and flags, for libraries that support nothing
+//! newer.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -8,13 +8,13 @@ use super::{ManagedTensor, Tensor, VERSION, delete};
 use crate::error::{Error, Result};
 use crate::process::call_user;
 
-/// A tensor and who keeps its memory (`DLManagedTensor`).
+/// A tensor and the owner of its memory (`DLManagedTensor`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct LegacyTensor {
     /// The tensor itself.
     pub tensor: Tensor,
-    /// Whatever the producer needs.
+    /// The producer's context.
     pub manager_ctx: *mut c_void,
     /// Frees the struct and gives the memory back; called once, on any thread. May be NULL.
     pub deleter: Option<unsafe extern "C" fn(*mut LegacyTensor)>,
@@ -32,7 +32,7 @@ const _: () = assert!(size_of::<LegacyTensor>() == 64);
 /// # Errors
 ///
 /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) for a tensor that is read-only or
-/// padded: the older form cannot say so.
+/// padded: the older form cannot express that.
 pub unsafe fn to_legacy(tensor: NonNull<ManagedTensor>) -> Result<NonNull<LegacyTensor>> {
     // SAFETY: live, by the precondition.
     let managed = unsafe { tensor.as_ref() };
@@ -54,7 +54,7 @@ pub unsafe fn to_legacy(tensor: NonNull<ManagedTensor>) -> Result<NonNull<Legacy
 ///
 /// # Safety
 ///
-/// * `legacy` is live, and the caller owns it; from now on the result does.
+/// * `legacy` is live, and the caller owns it. The result takes it over.
 #[must_use]
 pub unsafe fn from_legacy(legacy: NonNull<LegacyTensor>) -> NonNull<ManagedTensor> {
     NonNull::from(Box::leak(Box::new(ManagedTensor {
@@ -75,7 +75,7 @@ unsafe extern "C" fn delete_newer(legacy: *mut LegacyTensor) {
     // SAFETY: `to_legacy` made it, and its context is the tensor that it took over.
     let context = unsafe { Box::from_raw(legacy.as_ptr()) }.manager_ctx;
     if let Some(tensor) = NonNull::new(context.cast::<ManagedTensor>()) {
-        // SAFETY: live until now, and owned by the struct that has just gone.
+        // SAFETY: live until now, and owned by the struct that was just freed.
         call_user(|| unsafe { delete(tensor) });
     }
 }
@@ -88,7 +88,7 @@ unsafe extern "C" fn delete_older(tensor: *mut ManagedTensor) {
     // SAFETY: `from_legacy` made it, and its context is the tensor that it took over.
     let context = unsafe { Box::from_raw(tensor.as_ptr()) }.manager_ctx;
     let Some(legacy) = NonNull::new(context.cast::<LegacyTensor>()) else { return };
-    // SAFETY: live until now, and owned by the struct that has just gone.
+    // SAFETY: live until now, and owned by the struct that was just freed.
     if let Some(deleter) = unsafe { legacy.as_ref() }.deleter {
         // SAFETY: as above.
         call_user(|| unsafe { deleter(legacy.as_ptr()) });

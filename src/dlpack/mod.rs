@@ -1,7 +1,7 @@
 //! DLPack: buffers as tensors of other libraries, and their tensors as buffers, without a copy.
 //!
-//! A tensor crosses as a pointer to a [`ManagedTensor`]. Whoever holds it calls its deleter, once,
-//! when the memory is no longer needed.
+//! A tensor crosses as a pointer to a [`ManagedTensor`]. Its holder calls its deleter, once, when
+//! the memory is no longer needed.
 //!
 //! ```
 //! use pinlane::dlpack::{DataType, Layout};
@@ -19,21 +19,21 @@
 //! # Who may use the memory
 //!
 //! * **An exported buffer is gone** ([`PinnedBuf::into_dlpack`](crate::PinnedBuf::into_dlpack)):
-//!   the tensor is the only way to its memory. So nothing that others do with the tensor can race
-//!   with a call of this crate. The deleter gives the memory back to the pool, which reuses it
-//!   after all work that was on the consumer's stream.
+//!   the tensor is the only way to its memory. So other code's use of the tensor cannot race with a
+//!   call of this crate. The deleter gives the memory back to the pool, which reuses it after all
+//!   work that was on the consumer's stream.
 //! * **An imported tensor is a buffer** ([`Imported`],
 //!   [`Stream::import_dlpack`](crate::Stream::import_dlpack)): its deleter is called when the
-//!   buffer has been dropped and no use of it is pending. If nobody can know whether one is, it is
-//!   never called.
+//!   buffer has been dropped and no use of it is pending. If that cannot be known, it is never
+//!   called.
 //!
 //! # Elements of less than a byte
 //!
-//! Elements whose bits are no whole number of bytes (4-bit integers, FP6, FP4) lie one behind the
-//! other, and a tensor of `n` of them takes `n * bits * lanes / 8` bytes, rounded up once. That is
-//! what DLPack 1.1 says of tensors without [`ManagedTensor::PADDED`]. A tensor of 1.0, or a
-//! [`LegacyTensor`], has no such flag, and is read in the same way: if its producer did pad the
-//! elements, it has more memory than is used, never less. Tensors that are exported are packed.
+//! Elements whose bits are not a whole number of bytes (4-bit integers, FP6, FP4) are packed one
+//! after the other, and a tensor of `n` of them takes `n * bits * lanes / 8` bytes, rounded up
+//! once. That is what DLPack 1.1 says of tensors without [`ManagedTensor::PADDED`]. A tensor of
+//! 1.0, or a [`LegacyTensor`], has no such flag, and is read in the same way: if its producer did
+//! pad the elements, it has more memory than is used, never less. Exported tensors are packed.
 //!
 //! # Layouts
 //!
@@ -58,17 +58,18 @@ pub use legacy::{LegacyTensor, from_legacy, to_legacy};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// Another one means another layout, of which only the members up to the flags are known.
+    /// Another major version has another layout, of which only the members up to the flags are
+    /// known.
     pub major: u32,
-    /// How many codes are known.
+    /// A larger minor version knows more codes.
     pub minor: u32,
 }
 
-/// The newest that this crate knows. What it exports has minor version 0, which all consumers know,
-/// unless elements are packed: what that means, 1.1 says first.
+/// The newest version that this crate knows. Exported tensors have minor version 0, which all
+/// consumers know, unless elements are packed, which 1.1 is the first to define.
 pub const VERSION: Version = Version { major: 1, minor: 1 };
 
-/// Where memory is (`DLDevice`).
+/// The location of memory (`DLDevice`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -85,7 +86,7 @@ impl Place {
     pub const CUDA: i32 = 2;
     /// Page-locked host memory (`kDLCUDAHost`).
     pub const CUDA_HOST: i32 = 3;
-    /// Memory that only programs know that agree on it (`kDLExtDev`): that of emulated devices.
+    /// Memory with a private meaning (`kDLExtDev`): the memory of emulated devices.
     pub const EXTENSION: i32 = 12;
 }
 
@@ -132,7 +133,7 @@ impl DataType {
         usize::from(self.bits) * usize::from(self.lanes)
     }
 
-    /// How many elements fit in as many bytes, if they are packed. 0 for a type that is none.
+    /// How many packed elements fit in this many bytes. 0 for an invalid type.
     #[cfg_attr(not(feature = "capi"), allow(dead_code))]
     pub(crate) fn count_in(self, bytes: usize) -> usize {
         let bits = bytes as u128 * 8;
@@ -148,9 +149,9 @@ pub struct Tensor {
     /// The memory; the first element lies `byte_offset` bytes further. NULL if there are no
     /// elements.
     pub data: *mut c_void,
-    /// Where it is.
+    /// The location of the memory.
     pub device: Place,
-    /// How many dimensions there are.
+    /// The number of dimensions.
     pub ndim: i32,
     /// The type of the elements.
     pub dtype: DataType,
@@ -162,13 +163,13 @@ pub struct Tensor {
     pub byte_offset: u64,
 }
 
-/// A tensor and who keeps its memory (`DLManagedTensorVersioned`).
+/// A tensor and the owner of its memory (`DLManagedTensorVersioned`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct ManagedTensor {
     /// The layout of what follows the flags.
     pub version: Version,
-    /// Whatever the producer needs.
+    /// The producer's context.
     pub manager_ctx: *mut c_void,
     /// Frees the struct and gives the memory back; called once, on any thread. May be NULL.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
@@ -179,12 +180,11 @@ pub struct ManagedTensor {
 }
 
 impl ManagedTensor {
-    /// Nobody may write to the elements (`DLPACK_FLAG_BITMASK_READ_ONLY`).
+    /// The elements must not be written (`DLPACK_FLAG_BITMASK_READ_ONLY`).
     pub const READ_ONLY: u64 = 1;
     /// The producer has made a copy for the consumer (`DLPACK_FLAG_BITMASK_IS_COPIED`).
     pub const COPIED: u64 = 2;
-    /// Each element begins at a byte of its own
-    /// (`DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED`).
+    /// Each element begins at its own byte (`DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED`).
     pub const PADDED: u64 = 4;
 }
 
@@ -196,7 +196,8 @@ impl ManagedTensor {
 pub unsafe fn delete(tensor: NonNull<ManagedTensor>) {
     // SAFETY: the tensor is live.
     if let Some(deleter) = unsafe { tensor.as_ref() }.deleter {
-        // SAFETY: the deleter of a live tensor, which is called once: nobody uses it afterwards.
+        // SAFETY: the deleter of a live tensor, which is called once, because the tensor is not
+        // used afterwards.
         unsafe { deleter(tensor.as_ptr()) };
     }
 }

@@ -1,4 +1,4 @@
-//! From files to devices, and to page-locked memory.
+//! Copies from files to devices, and to page-locked memory.
 
 use bytemuck::Pod;
 
@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 use crate::ticket::Ticket;
 
 /// How much a thread reads at a time into page-locked memory: large enough for few system calls,
-/// small enough that a thread that comes late finds work.
+/// small enough that late threads still find work.
 const UNIT: usize = 512 << 10;
 
 impl Stream {
@@ -37,16 +37,16 @@ impl Stream {
         self.upload_ranges("Stream::upload_file", file, [(offset, dst)])
     }
 
-    /// Copies many ranges of `file`, each from an offset in bytes on to a view on this stream's
-    /// device. They are one job: the device need not wait between them. Best in the order of the
-    /// file. Blocks as [`upload_file`](Self::upload_file); the ticket is for all of them.
+    /// Copies many ranges of `file`, each from an offset in bytes to a view on this stream's
+    /// device. They are one job, so the device does not wait between them. Fastest in the order of
+    /// the file. Blocks as [`upload_file`](Self::upload_file); the ticket is for all of them.
     ///
     /// # Errors
     ///
     /// [`OutOfRange`](crate::ErrorKind::OutOfRange) for a range that the file does not have, and
-    /// the errors of [`upload_slice`](Self::upload_slice) but for those of lengths: nothing was
-    /// enqueued. [`Io`](crate::ErrorKind::Io) if the file ends early or cannot be read, and errors
-    /// of the runtime: the contents of the destinations are unspecified.
+    /// the errors of [`upload_slice`](Self::upload_slice) except for lengths: nothing was enqueued.
+    /// [`Io`](crate::ErrorKind::Io) if the file ends early or cannot be read, and errors of the
+    /// runtime: the contents of the destinations are unspecified.
     pub fn upload_file_ranges<'d, T: Pod, D: Into<DeviceSliceMut<'d, T>>>(
         &self,
         file: &FileReader,
@@ -90,8 +90,8 @@ impl Stream {
     }
 }
 
-/// Copies few bytes, through one block of page-locked memory for all ranges. All are read before
-/// the first is enqueued.
+/// Copies a small number of bytes, through one block of page-locked memory for all ranges. Reads
+/// all ranges before it enqueues the first.
 fn upload_at_once(
     door: Door<'_>,
     mut block: PinnedBuf<u8>,
@@ -114,8 +114,8 @@ fn upload_at_once(
 
 impl FileReader {
     /// Fills `dst`, page-locked memory, with the bytes of the file from `offset` on. Blocks until
-    /// the device has no use of `dst` pending, and until all is read, by the threads of the [copy
-    /// team](crate::staging::CopyTeam).
+    /// the device has no pending use of `dst`, and until all bytes are read, by the threads of the
+    /// [copy team](crate::staging::CopyTeam).
     ///
     /// # Errors
     ///
@@ -134,7 +134,7 @@ impl FileReader {
         self.check_range(OPERATION, offset, bytes, self.length(OPERATION)?)?;
         let dst: &mut [u8] = bytemuck::cast_slice_mut(dst.into_write()?);
 
-        // All but the first begin with a block of the file.
+        // All units but the first begin at a block of the file.
         let head = (BLOCK - (offset % BLOCK as u64) as usize) % BLOCK;
         let (head, rest) = dst.split_at_mut(head.min(bytes));
         let mut at = offset;

@@ -1,4 +1,4 @@
-//! Files, read straight into page-locked memory and on to the device.
+//! Reads files directly into page-locked memory, and copies them on to the device.
 //!
 //! ```text
 //!   page cache --pread, several threads--> slots of the ring --> device   Stream::upload_file
@@ -6,17 +6,17 @@
 //!   either     --several threads---------> PinnedBuf                      FileReader::read_into
 //! ```
 //!
-//! A range of a file is a source of the staged upload, as a slice of pageable memory is: the unit
-//! of work reads where it would copy. So a file is never in pageable memory of this process, and
+//! A range of a file is a source of the staged upload, as a slice of pageable memory is: a unit of
+//! work reads instead of copying. So file data is never in pageable memory of this process, and
 //! many ranges are one job that keeps the device busy from the first byte to the last.
 //!
 //! # Invariants
 //!
 //! * Ranges are checked against the file's length, and devices against the stream's, before
 //!   anything is enqueued.
-//! * Anybody may change a file at any time. Files are not mapped: if a mapped file is truncated,
-//!   the process dies of SIGBUS. A read finds the early end and returns an error.
-//! * An error names the file and the byte at which it happened.
+//! * Other programs may change a file at any time. Files are not mapped: if a mapped file is
+//!   truncated, SIGBUS kills the process. A read finds the early end and returns an error.
+//! * An error names the file and the byte where it happened.
 
 mod copy;
 mod read;
@@ -52,11 +52,11 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Elements lie in the file as they do in memory. If another process writes the file meanwhile, the
-/// bytes may be old or new; if it truncates a range, the call returns an error. Nothing else can
-/// happen.
+/// Elements have the same layout in the file as in memory. If another process writes to the file
+/// during the call, the bytes may be old or new. If it truncates a range, the call returns an
+/// error. There are no other effects.
 ///
-/// Only regular files: pipes and devices, those with blocks included, have no length that could be
+/// Only regular files: pipes and devices, including block devices, have no length that could be
 /// checked.
 #[derive(Debug)]
 pub struct FileReader {
@@ -66,8 +66,8 @@ pub struct FileReader {
     direct: bool,
 }
 
-/// Opens a regular file to read, without blocking. Anything else is refused with
-/// [`io::ErrorKind::InvalidInput`], usually before it is opened: to open a device file may already
+/// Opens a regular file to read, without blocking. Refuses other files with
+/// [`io::ErrorKind::InvalidInput`], usually before it opens them: opening a device file may already
 /// have an effect on the device.
 pub(super) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
     let regular = |metadata: Metadata| match metadata.is_file() {
@@ -75,10 +75,10 @@ pub(super) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
     };
     regular(std::fs::metadata(path)?)?;
-    // Somebody may put a pipe there now, which would block until there is a writer.
+    // A pipe may replace the file at this moment, and would block until there is a writer.
     let opened = OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path)?;
     regular(opened.metadata()?)?;
-    // Whether the flag means anything for a regular file is up to its file system.
+    // The file system decides what the flag means for a regular file, so it is cleared.
     // SAFETY: the descriptor is open, and the calls read and write its flags only.
     let cleared = unsafe {
         let now = libc::fcntl(opened.as_raw_fd(), libc::F_GETFL);
@@ -98,18 +98,18 @@ impl FileReader {
         Self::open_page_cached("FileReader::open", path.as_ref())
     }
 
-    /// Opens a regular file to read past the page cache (`O_DIRECT`), straight from the disk into
+    /// Opens a regular file to read past the page cache (`O_DIRECT`), directly from the disk into
     /// page-locked memory: for files that are larger than memory, or read once. Ranges may begin
-    /// and end anywhere: blocks that are needed in part, and ranges of few blocks, go through a
-    /// temporary buffer.
+    /// and end anywhere: partial blocks, and ranges of few blocks, go through a temporary buffer.
     ///
     /// # Errors
     ///
-    /// As for [`open`](Self::open); [`ErrorKind::Unsupported`] where the file system cannot do it.
+    /// As for [`open`](Self::open); [`ErrorKind::Unsupported`] if the file system does not support
+    /// it.
     pub fn open_direct(path: impl AsRef<Path>) -> Result<Self> {
         const OPERATION: &str = "FileReader::open_direct";
         let path = path.as_ref();
-        // Reports what is wrong with the file itself.
+        // Opened this way first, to report errors of the file itself.
         Self::open_page_cached(OPERATION, path)?;
         let refused = |cause: &dyn Display| {
             Error::new(
@@ -136,11 +136,11 @@ impl FileReader {
             Error::new(ErrorKind::Io, operation, context, remedy)
         };
         let file = open_regular(path, 0).map_err(|error| match error.kind() {
-            // Errors of the system have a number.
+            // Errors of the system have a number; this one comes from `open_regular`.
             io::ErrorKind::InvalidInput if error.raw_os_error().is_none() => {
                 fail(&error, "name a file on a disk")
             }
-            _ => fail(&error, "check the path and who may read it"),
+            _ => fail(&error, "check the path and the permission to read it"),
         })?;
         Ok(FileReader { path: path.into(), file, direct: false })
     }
@@ -157,7 +157,7 @@ impl FileReader {
         self.direct
     }
 
-    /// How long the file is at present, in bytes.
+    /// The current length of the file, in bytes.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl FileReader {
             ErrorKind::OutOfRange,
             operation,
             format!("{path}: {bytes} bytes from byte {offset} on, in a file of {length} bytes"),
-            "keep ranges inside the file; if it was longer before, somebody has truncated it",
+            "keep ranges inside the file; if it was longer before, it has been truncated",
         ))
     }
 
@@ -197,11 +197,11 @@ impl FileReader {
         let (context, remedy) = match stop {
             Stop::End(at) => (
                 format!("{path}: ends at byte {at}, before the end of a range that is being read"),
-                "somebody has truncated the file meanwhile: read it again once it is whole",
+                "the file was truncated during the read: read it again once it is complete",
             ),
             Stop::Failed(at, error) => (
                 format!("{path}: reading at byte {at}: {error}"),
-                "see the system's log for what is wrong with the disk or the mount",
+                "see the system's log for errors of the disk or the mount",
             ),
         };
         Error::new(ErrorKind::Io, operation, context, remedy)

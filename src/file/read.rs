@@ -1,8 +1,8 @@
-//! Reading a range of a file in full: short reads, interrupted ones, and blocks that must be
-//! aligned.
+//! Reads a range of a file in full, in spite of short and interrupted reads, and of blocks that
+//! must be aligned.
 //!
-//! `O_DIRECT` moves whole blocks between aligned places only. The middle of a range goes straight
-//! to its destination, if that is aligned as the range is; the rest through a temporary buffer:
+//! `O_DIRECT` moves only whole, aligned blocks. The middle of a range goes directly to its
+//! destination, if both are aligned alike. The rest goes through a temporary buffer:
 //!
 //! ```text
 //!   file          |........|...aaaa|bbbbbbbb|cc......|        | a boundary of blocks
@@ -21,7 +21,7 @@ use crate::copy::entry::BLOCK;
 /// The size of the temporary buffer, in blocks.
 const BESIDE: usize = 64;
 
-/// How often a block is read again whose read was cut short.
+/// How often a block is read again if its read was cut short.
 const TRIES: u32 = 16;
 
 /// Why a range was not read to its end.
@@ -50,7 +50,7 @@ impl AlignedMemory {
     }
 }
 
-/// `read_at` that is not interrupted.
+/// `read_at`, repeated after interruptions.
 pub(super) fn once(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
     uninterrupted(&|into: &mut [u8], offset| file.read_at(into, offset), into, offset)
 }
@@ -86,9 +86,9 @@ pub(super) fn plain(
     Ok(())
 }
 
-/// As [`plain`], for a `read` that takes whole blocks only, aligned in the file and in memory. It
-/// gives fewer at the end of the file, or when it is cut short; `length`, that of the file now,
-/// tells the two apart.
+/// As [`plain`], for a `read` that takes only whole blocks, aligned in the file and in memory. It
+/// returns fewer bytes at the end of the file, or when it is cut short; `length`, the current
+/// length of the file, distinguishes the two.
 pub(super) fn direct(
     read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
     length: impl Fn() -> io::Result<u64>,
@@ -122,7 +122,7 @@ where
     R: Fn(&mut [u8], u64) -> io::Result<usize>,
     L: Fn() -> io::Result<u64>,
 {
-    /// Whole blocks.
+    /// Reads whole blocks, directly.
     fn in_place(&self, into: &mut [u8], offset: u64) -> Result<(), Stop> {
         let (mut done, mut tries) = (0, 0);
         while done < into.len() {
@@ -140,7 +140,7 @@ where
         Ok(())
     }
 
-    /// Any bytes: the blocks around them are read first.
+    /// Reads any bytes, by way of the blocks around them.
     fn beside(&self, into: &mut [u8], offset: u64) -> Result<(), Stop> {
         if into.is_empty() {
             return Ok(());
@@ -169,9 +169,9 @@ where
         Ok(())
     }
 
-    /// A read at `start`, the start of a block, returned `got` bytes and none that is new. Either
-    /// the file ends there, or the read was cut short, as network file systems may do: then it is
-    /// repeated, a limited number of times.
+    /// Handles a read at `start`, the start of a block, that returned `got` bytes and none of them
+    /// new. Either the file ends there, or the read was cut short, as network file systems may do:
+    /// then it is repeated, a limited number of times.
     #[cold]
     fn cut_short(&self, start: u64, got: usize, tries: &mut u32) -> Result<(), Stop> {
         let end = start + got as u64;
@@ -181,8 +181,7 @@ where
         }
         *tries += 1;
         if *tries > TRIES {
-            let found =
-                format!("O_DIRECT gives {got} bytes of a block of {BLOCK}, again and again");
+            let found = format!("O_DIRECT repeatedly returns {got} bytes of a block of {BLOCK}");
             return Err(Stop::Failed(end, io::Error::other(found)));
         }
         Ok(())
@@ -199,7 +198,7 @@ mod tests {
         (0..bytes as u64).map(|i| (i * i % 65_521 % 251) as u8).collect()
     }
 
-    /// Reads as a file of these bytes, a few at a time, interrupted now and then.
+    /// A file of these bytes, read a few at a time, with some interruptions.
     fn dribble(file: &[u8], most: usize) -> impl Fn(&mut [u8], u64) -> io::Result<usize> {
         let calls = Cell::new(0);
         move |into, offset| {
@@ -214,7 +213,7 @@ mod tests {
         }
     }
 
-    /// As [`dribble`], and refuses what `O_DIRECT` does.
+    /// As [`dribble`], and refuses what `O_DIRECT` refuses.
     fn aligned(file: &[u8], most: usize) -> impl Fn(&mut [u8], u64) -> io::Result<usize> {
         let read = dribble(file, most);
         move |into, offset| {
@@ -277,7 +276,7 @@ mod tests {
         }
     }
 
-    /// A read that is cut short within a block is none at the end of the file.
+    /// A read that is cut short within a block does not mean the end of the file.
     #[test]
     fn a_direct_read_that_is_cut_short_is_made_again() {
         let file = contents(5 * BLOCK + 100);
@@ -301,14 +300,14 @@ mod tests {
     #[test]
     fn direct_reads_that_never_get_anywhere_end() {
         let length = || Ok(3 * BLOCK as u64);
-        // In place, and beside.
+        // Directly, and through the temporary buffer.
         for offset in [0, 1024] {
             let mut memory = AlignedMemory::new(2);
             let into = memory.bytes_mut();
             let stop = direct(|_: &mut [u8], _| Ok(512), length, into, offset);
             let Err(Stop::Failed(512, error)) = stop else { panic!("{stop:?}") };
-            assert!(error.to_string().contains("again and again"), "{error}");
-            // The length cannot be had either.
+            assert!(error.to_string().contains("repeatedly"), "{error}");
+            // The length cannot be read either.
             let lost = || Err(io::Error::from_raw_os_error(libc::EIO));
             let stop = direct(|_: &mut [u8], _| Ok(512), lost, into, offset);
             assert!(matches!(stop, Err(Stop::Failed(512, _))), "{stop:?}");

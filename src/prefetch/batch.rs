@@ -1,4 +1,4 @@
-//! What the consumer gets.
+//! The batches that the consumer gets.
 
 use std::fmt;
 #[cfg(feature = "capi")]
@@ -17,8 +17,8 @@ use crate::ticket::Ticket;
 
 /// A batch on the device, from [`Batches`](super::Batches).
 ///
-/// Work on the stream that the batches were made for is ordered after the copy, also work that this
-/// crate does not know of; work on other streams if it uses the views, as with any buffer.
+/// All work on the consumer's stream is ordered after the copy, including work that this crate does
+/// not know of. Work on other streams is ordered if it uses the views, as with any buffer.
 ///
 /// It may be dropped on any thread, and in host functions. That does not wait. A later batch then
 /// reuses its memory, after all work that was on the consumer's stream at the drop, and after all
@@ -27,7 +27,7 @@ use crate::ticket::Ticket;
 pub struct DeviceBatch {
     number: u64,
     ticket: Ticket,
-    /// There until drop.
+    /// `Some` until drop.
     set: Option<BatchMemory>,
     recycler: Arc<Recycler>,
 }
@@ -42,13 +42,13 @@ impl DeviceBatch {
         self.set.as_ref().expect("there until drop")
     }
 
-    /// The batch's place in the order in which the producer gave them, from 0.
+    /// The number of the batch in the producer's order, from 0.
     #[must_use]
     pub fn index(&self) -> u64 {
         self.number
     }
 
-    /// Knows when the batch is on the device. The consumer's stream waits for it anyway.
+    /// Complete when the batch is on the device. The consumer's stream waits for it anyway.
     #[must_use]
     pub fn ticket(&self) -> &Ticket {
         &self.ticket
@@ -60,19 +60,19 @@ impl DeviceBatch {
         self.set().parts.as_slice().iter().map(|part| (part.name.as_str(), part.bytes))
     }
 
-    /// The slice of that name, on the device.
+    /// The slice with this name, on the device.
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if there is none, or its bytes are no whole
-    /// number of elements.
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if there is none, or its bytes are not a
+    /// whole number of elements.
     pub fn slice<T: Pod>(&self, name: &str) -> Result<DeviceSlice<'_, T>> {
         let BatchMemory { parts, buffer } = self.set();
         let part = parts.get("DeviceBatch::slice", name)?;
         buffer.slice(part.start..part.end())?.cast()
     }
 
-    /// The slice of that name, on the device, to be written.
+    /// The slice with this name, on the device, to be written.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl DeviceBatch {
     }
 }
 
-/// For the C interface, where a batch is one buffer and its slices are ranges.
+/// For the C interface: a batch is one buffer there, and its slices are ranges.
 #[cfg(feature = "capi")]
 impl DeviceBatch {
     pub(crate) fn buffer(&self) -> &DeviceBuf<u8> {
@@ -95,7 +95,7 @@ impl DeviceBatch {
         &mut self.set.as_mut().expect("there until drop").buffer
     }
 
-    /// The bytes of the slice of that name, in the buffer.
+    /// The range of the slice with this name in the buffer.
     pub(crate) fn range(&self, name: &str) -> Result<Range<usize>> {
         let part = self.set().parts.get("DeviceBatch::slice", name)?;
         Ok(part.start..part.end())

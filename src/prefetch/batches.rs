@@ -1,4 +1,4 @@
-//! The consumer's end.
+//! The consumer's end of a pipeline.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -19,8 +19,8 @@ const NEXT: &str = "Batches::next";
 
 /// Batches on the device, made ahead by other threads: an iterator, and its asynchronous form.
 ///
-/// [`next`](Iterator::next) blocks until the next batch is on its way, and makes the stream wait,
-/// on the device, until it is there. What went wrong with a batch takes its place:
+/// [`next`](Iterator::next) blocks until the copy of the next batch is enqueued, and makes the
+/// stream wait, on the device, until it is complete. A failure takes the place of its batch:
 ///
 /// * An error of the producer or of a copy is an `Err`; the next call gives the next batch. Errors
 ///   of the producer are of the kind [`Producer`](crate::ErrorKind::Producer), with the producer's
@@ -31,8 +31,8 @@ const NEXT: &str = "Batches::next";
 /// * A panic in the producer, or in a batch's own code, continues in the call that would have
 ///   given the batch. The iteration has then ended.
 ///
-/// Dropping it ends the workers, each as soon as it returns from the producer or from a copy, and
-/// waits for none of them. A worker whose producer never returns keeps running. Device batches
+/// Dropping it ends the workers, each as soon as it returns from the producer or from a copy,
+/// without waiting for them. A worker whose producer never returns keeps running. Device batches
 /// stay valid.
 pub struct Batches {
     core: Arc<Core>,
@@ -67,20 +67,20 @@ impl Batches {
         Batches { core, recycler, stream, progress, ended: false }
     }
 
-    /// What ends the pipeline while another thread waits for a batch.
+    /// A switch that ends the pipeline, even while another thread waits for a batch.
     #[cfg(feature = "capi")]
     pub(crate) fn stop_switch(&self) -> StopSwitch {
         StopSwitch(self.core.clone())
     }
 
-    /// The counters; clones of them live on their own.
+    /// The counters. Clones stay valid on their own.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress.clone()
     }
 
-    /// As [`next`](Iterator::next), but blocks for no longer than `timeout`. Then the item is an
-    /// error of the kind [`TimedOut`](crate::ErrorKind::TimedOut), and the batch is left for a
+    /// As [`next`](Iterator::next), but blocks for no longer than `timeout`. After that the item is
+    /// an error of the kind [`TimedOut`](crate::ErrorKind::TimedOut), and the batch stays for a
     /// later call.
     ///
     /// # Panics
@@ -123,8 +123,8 @@ impl Batches {
         }
     }
 
-    /// Whether the iteration goes on. In a forked child, where the lock may be held forever, it
-    /// ends. The consumer may be able to record what others have dropped.
+    /// Whether the iteration continues. In a forked child, where the lock may be held forever, it
+    /// ends. Also records dropped batches that other threads could not record.
     fn begin(&mut self) -> Result<bool> {
         if self.ended {
             return Ok(false);
@@ -170,7 +170,7 @@ fn timed_out() -> Error {
     Error::new(ErrorKind::TimedOut, NEXT, "no batch is ready", "call again, or with more time")
 }
 
-/// Whether a call may succeed at another moment, or on another thread.
+/// Whether the call may succeed later, or on another thread.
 fn is_callers_doing(error: &Error) -> bool {
     use ErrorKind::{StreamCapturing, Unsupported, WrongThread};
     matches!(error.kind(), StreamCapturing | Unsupported | WrongThread)

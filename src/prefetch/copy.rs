@@ -1,4 +1,4 @@
-//! One batch's way to the device.
+//! The copy of one batch to the device.
 //!
 //! ```text
 //!   slices of pageable memory, much    --- the staging ring, the copy team ---.
@@ -6,7 +6,7 @@
 //!   reserved slices                    --- fill() ----> of the pool            '    recycled
 //! ```
 //!
-//! A worker keeps what it needs for that from batch to batch: blocks, and lists.
+//! A worker keeps its blocks and lists from batch to batch.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -30,19 +30,19 @@ const OPERATION: &str = "Prefetch";
 /// A batch whose copy has been enqueued.
 pub(super) struct Copied {
     pub(super) number: u64,
-    /// Of an event of its own, so that the consumer's stream can be made to wait by one call.
+    /// With an event of its own, so that one call makes the consumer's stream wait.
     pub(super) ticket: Ticket,
     pub(super) set: BatchMemory,
 }
 
-/// What a worker copies with.
+/// The resources that a worker copies with.
 pub(super) struct Copier {
-    /// This worker's own: a copy that waits for the consumer delays no other worker.
+    /// Only this worker's: a copy that waits for the consumer delays no other worker.
     stream: Stream,
     blocks: Blocks,
     recycler: Arc<Recycler>,
     progress: Progress,
-    /// Empty between two batches, but for their memory.
+    /// Empty between two batches, but keeps its capacity.
     slices: Slices<'static>,
     entries: Vec<Entry<'static>>,
 }
@@ -63,7 +63,7 @@ impl Copier {
         })
     }
 
-    /// Copies a batch, unless `wanted` says no to its size in bytes. Runs the batch's own code.
+    /// Copies a batch, unless `wanted` refuses its size in bytes. Runs the batch's own code.
     pub(super) fn copy(
         &mut self,
         number: u64,
@@ -117,7 +117,7 @@ impl Copier {
         }
     }
 
-    /// A block with the slices that are there, each in its place.
+    /// A block with the existing slices, each at its offset.
     fn gather(&mut self, parts: &Parts, sources: &[Option<&[u8]>]) -> Result<PinnedBuf<u8>> {
         let mut block = self.blocks.take(parts.total())?;
         let bytes = block.write()?;
@@ -129,7 +129,7 @@ impl Copier {
         Ok(block)
     }
 
-    /// Copies slices that are all there through the ring.
+    /// Copies slices through the ring. All of them exist already.
     fn stage(&mut self, set: &mut BatchMemory, sources: &[Option<&[u8]>]) -> Result<Ticket> {
         let BatchMemory { parts, buffer } = set;
         let slices = parts.as_slice().iter().zip(sources.iter().flatten());
@@ -152,12 +152,11 @@ impl Copier {
     }
 }
 
-/// A worker's page-locked memory: two blocks, so that one is filled while the other is copied. They
-/// are the worker's until it ends, since a block that goes back to the pool in flight costs the
-/// pool more than it costs to keep.
+/// A worker's page-locked memory: two blocks, so that one is filled while the other is copied. The
+/// worker keeps them until it ends, because giving blocks in flight back to the pool costs more.
 struct Blocks {
     pool: PinnedPool,
-    /// The one kept last comes last.
+    /// The most recently kept block is last.
     kept: [Option<PinnedBuf<u8>>; 2],
 }
 
@@ -175,7 +174,7 @@ impl Blocks {
                 self.kept[1] = last;
                 Ok(new)
             }
-            // If memory is short, one block does.
+            // If memory is short, one block is enough.
             (Err(_), Some(last)) => Ok(last),
             (Err(error), None) => Err(error),
         }
@@ -188,7 +187,7 @@ impl Blocks {
 }
 
 impl Slices<'_> {
-    /// The same memory, for another batch.
+    /// Empties the list, and keeps its memory for another batch.
     fn emptied(mut self) -> Slices<'static> {
         self.parts.clear();
         Slices { parts: self.parts, sources: emptied(self.sources), error: None }

@@ -1,4 +1,5 @@
-//! The slots between workers and consumer: who may pull, what is ready, who is asleep.
+//! The slots between workers and consumer: which worker may pull, what is ready, which threads
+//! sleep.
 //!
 //! ```text
 //!            head                 next
@@ -6,16 +7,16 @@
 //!   ... taken [3: ready][4: -][5: ready] [6: nobody has pulled yet]      depth 3: nobody may
 //! ```
 //!
-//! A batch has the number of its pull. Ordered, what became of number `n` goes into slot `n %
-//! depth`; otherwise into the slot after the one filled last. Either way the consumer takes the
+//! A batch has the number of its pull. Ordered, the outcome of number `n` goes into slot `n %
+//! depth`; otherwise into the slot after the one filled last. In both cases the consumer takes the
 //! slots in turns.
 //!
 //! # Invariants
 //!
 //! * `head <= next <= head + depth`, so that no two batches share a slot.
-//! * `pulling` is set while a worker has the producer. Once `ended`, nobody pulls again.
-//! * The lock is held for a few instructions; what leaves a slot is dropped without it, wakers are
-//!   called without it.
+//! * `pulling` is set while a worker has the producer. After `ended`, no worker pulls again.
+//! * The lock is held for a few instructions; outcomes that leave a slot are dropped, and wakers
+//!   called, without it.
 
 use std::any::Any;
 use std::hint::spin_loop;
@@ -33,10 +34,10 @@ use crate::wakers;
 /// The call that makes a pipeline, for errors.
 pub(super) const START: &str = "Prefetch::start";
 
-/// How long a worker with nothing to do spins before it sleeps.
+/// How long an idle worker spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// What became of a batch. Not boxed, because a pipeline that runs allocates nothing.
+/// The outcome of a batch. Not boxed, because a running pipeline does not allocate.
 #[expect(clippy::large_enum_variant)]
 pub(super) enum Outcome {
     Batch(Copied),
@@ -46,7 +47,7 @@ pub(super) enum Outcome {
 
 /// What the consumer finds in the slot of the next batch.
 pub(super) enum Head {
-    /// The copy to wait for; none for a failure.
+    /// The copy to wait for; `None` for a failure.
     Ready(Option<Ticket>),
     Pending,
     End,
@@ -55,19 +56,19 @@ pub(super) enum Head {
 pub(super) struct Core {
     ordered: bool,
     state: Mutex<Window>,
-    /// There may be something to pull.
+    /// Signalled when there may be a batch to pull.
     room: Condvar,
     /// Counts, under the lock, how often `room` was signalled. Read by workers that spin.
     changes: CachePadded<AtomicU64>,
-    /// There may be something to take.
+    /// Signalled when there may be an outcome to take.
     ready: Condvar,
 }
 
 struct Window {
     slots: Box<[Option<Outcome>]>,
-    /// The number of the next to be taken.
+    /// The number of the next batch to take.
     head: u64,
-    /// The number of the next to be pulled.
+    /// The number of the next batch to pull.
     next: u64,
     /// How many have been delivered.
     delivered: u64,
@@ -75,9 +76,9 @@ struct Window {
     ended: bool,
     stopped: bool,
     waker: Option<Waker>,
-    /// How many workers have nothing to do and spin.
+    /// How many idle workers spin.
     spinning: usize,
-    /// How many workers have nothing to do and sleep.
+    /// How many idle workers sleep.
     asleep: usize,
 }
 
@@ -96,11 +97,11 @@ impl Window {
     }
 }
 
-/// Asks the driver whether a copy is complete. If it is, the consumer that comes later need not
-/// make its stream wait, which would be the most expensive part of its call.
+/// Asks the driver whether a copy is complete. If it is, the consumer need not make its stream wait
+/// later, which would be the most expensive part of its call.
 fn look(head: Head) {
     if let Head::Ready(Some(ticket)) = head {
-        // Errors are left to the consumer, which queries again.
+        // Ignores errors: the consumer queries again.
         let _ = ticket.is_done();
     }
 }
@@ -128,7 +129,8 @@ impl Core {
         }
     }
 
-    /// For a worker: blocks until it may have the producer. `false`: there is nothing more to pull.
+    /// For a worker: blocks until it may have the producer. `false`: no more batches will be
+    /// pulled.
     pub(super) fn claim(&self) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -155,8 +157,8 @@ impl Core {
         }
     }
 
-    /// Spins until something changes, or for [`SPIN`]. A consumer that comes soon then need not
-    /// wake this worker, which would be the most expensive part of [`take`](Self::take).
+    /// Spins until something changes, or for [`SPIN`]. A consumer that comes soon then does not
+    /// have to wake this worker, which would be the most expensive part of [`take`](Self::take).
     fn spin_while(&self, seen: u64) {
         let start = Instant::now();
         while start.elapsed() < SPIN {
@@ -169,8 +171,8 @@ impl Core {
         }
     }
 
-    /// Tells one worker, or all, that there may be something to pull. A worker that spins needs no
-    /// wake-up, and tells the next one when it has pulled.
+    /// Wakes one worker, or all, because there may be a batch to pull. A worker that spins needs no
+    /// wake-up, and wakes the next one after its pull.
     fn wake_workers(&self, state: MutexGuard<'_, Window>, all: bool) {
         self.changes.fetch_add(1, Ordering::Relaxed);
         let Window { spinning, asleep, .. } = *state;
@@ -182,7 +184,7 @@ impl Core {
         }
     }
 
-    /// The worker has pulled a batch, which gets a number, and let go of the producer.
+    /// Gives a pulled batch its number. The worker has released the producer.
     pub(super) fn pulled(&self, is_last: bool) -> u64 {
         let mut state = self.state.lock();
         let number = state.next;
@@ -193,14 +195,14 @@ impl Core {
         number
     }
 
-    /// The last batch that was pulled is not to be delivered.
+    /// Drops the number of the last pulled batch, which is not delivered.
     pub(super) fn withdraw(&self) {
         let mut state = self.state.lock();
         state.next -= 1;
         self.wake_consumer(state);
     }
 
-    /// Nothing more is pulled.
+    /// Ends the pulling.
     pub(super) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -209,7 +211,7 @@ impl Core {
         self.wake_workers(self.state.lock(), true);
     }
 
-    /// Puts what became of a batch into its place.
+    /// Puts the outcome of a batch into its slot.
     pub(super) fn deliver(&self, number: u64, outcome: Outcome) {
         let mut state = self.state.lock();
         if state.stopped {
@@ -232,7 +234,7 @@ impl Core {
         }
     }
 
-    /// For the consumer: blocks until there is something, or the end, or until `deadline`.
+    /// For the consumer: blocks until an outcome is ready, or the end, or until `deadline`.
     pub(super) fn wait(&self, deadline: Option<Instant>) -> Head {
         let mut state = self.state.lock();
         loop {
@@ -248,10 +250,10 @@ impl Core {
         }
     }
 
-    /// For the consumer: as [`wait`](Self::wait), but if nothing is ready the waker is called once
-    /// there is.
+    /// For the consumer: as [`wait`](Self::wait), but if nothing is ready, arranges to call the
+    /// waker when it is.
     pub(super) fn poll(&self, waker: &Waker) -> Head {
-        // A waker is the executor's code, so that it is cloned and dropped without the lock.
+        // A waker runs the executor's code, so it is cloned and dropped without the lock.
         let waker = waker.clone();
         let mut state = self.state.lock();
         let head = state.head();
@@ -264,7 +266,7 @@ impl Core {
         head
     }
 
-    /// For the consumer: takes what is ready.
+    /// For the consumer: takes the ready outcome.
     pub(super) fn take(&self) -> Option<Outcome> {
         let mut state = self.state.lock();
         let at = state.at(state.head);
@@ -274,14 +276,14 @@ impl Core {
         outcome
     }
 
-    /// Nobody will take anything any more: workers end, what is ready is dropped, and a consumer
-    /// that waits finds the end.
+    /// The consumer has gone: ends the workers, drops ready outcomes, and ends a wait of the
+    /// consumer.
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
         let slots = std::mem::take(&mut state.slots);
         let waker = state.waker.take();
-        // Slots may be asked for until the last worker has seen the end.
+        // Workers may access slots until the last of them has seen the end.
         state.slots = Box::new([None]);
         self.wake_workers(state, true);
         self.ready.notify_one();

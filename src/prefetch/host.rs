@@ -1,4 +1,4 @@
-//! What a batch is on the host: named slices, of memory that is there or of room to be written.
+//! A batch on the host: named slices of existing memory, or of room to be written.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +12,7 @@ use super::parts::Parts;
 use crate::error::{Error, Result};
 use crate::memory::byte_count;
 
-/// What goes wrong in the producer's own code.
+/// An error of the producer's own code.
 type ProducerError = Box<dyn StdError + Send + Sync>;
 
 /// A batch in host memory. Implemented for one slice (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`, arrays and
@@ -38,8 +38,8 @@ pub trait HostBatch {
     /// Names every slice of the batch. Called once, by a worker.
     fn visit<'a>(&'a self, slices: &mut Slices<'a>);
 
-    /// Writes the slices that [`visit`](Self::visit) has [reserved](Slices::reserve). Called
-    /// once, by the same worker, if there are any.
+    /// Writes the slices that [`visit`](Self::visit) has [reserved](Slices::reserve). Called once,
+    /// by the same worker, if there are any.
     ///
     /// # Errors
     ///
@@ -50,13 +50,13 @@ pub trait HostBatch {
     }
 }
 
-/// What a producer gives: a [`HostBatch`]; or a `Result` of one, whose error the consumer gets in
+/// The item of a producer: a [`HostBatch`], or a `Result` of one, whose error the consumer gets in
 /// its place.
 pub trait IntoHostBatch {
-    /// What it becomes.
+    /// The batch that it becomes.
     type Batch: HostBatch;
 
-    /// Makes the batch. Called by a worker, outside of the producer: several do so at once.
+    /// Makes the batch. A worker calls it, outside of the producer, so several may run at once.
     ///
     /// # Errors
     ///
@@ -84,9 +84,9 @@ impl<B: HostBatch, E: Into<ProducerError>> IntoHostBatch for Result<B, E> {
 #[derive(Debug, Default)]
 pub struct Slices<'a> {
     pub(super) parts: Parts,
-    /// As many as parts; `None` for those that are to be filled.
+    /// One for each part; `None` for parts to be filled.
     pub(super) sources: Vec<Option<&'a [u8]>>,
-    /// The first thing that was wrong.
+    /// The first error.
     pub(super) error: Option<Error>,
 }
 
@@ -106,7 +106,7 @@ impl<'a> Slices<'a> {
         }
     }
 
-    /// A slice of `bytes` bytes, in elements of `size`; without a source it is to be filled.
+    /// A slice of `bytes` bytes, in elements of `size`. Without a source it will be filled.
     pub(crate) fn push(&mut self, name: &str, bytes: usize, size: usize, source: Option<&'a [u8]>) {
         match self.parts.push(name, bytes, size) {
             Ok(()) => self.sources.push(source),
@@ -124,7 +124,7 @@ impl<'a> Slices<'a> {
 #[derive(Debug)]
 pub struct FillBlock<'a> {
     pub(super) parts: &'a Parts,
-    /// As many as the parts span.
+    /// The bytes of all parts, with the gaps.
     pub(super) bytes: &'a mut [u8],
 }
 
@@ -135,7 +135,7 @@ impl FillBlock<'_> {
     /// # Errors
     ///
     /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if the batch has no such slice, or its
-    /// bytes are no whole number of elements.
+    /// bytes are not a whole number of elements.
     pub fn slice_mut<T: Pod>(&mut self, name: &str) -> Result<&mut [T]> {
         const OPERATION: &str = "FillBlock::slice_mut";
         let part = self.parts.get(OPERATION, name)?;
@@ -196,7 +196,7 @@ where
     F: FnOnce(&mut FillBlock<'_>) -> Result<(), E>,
     E: Into<ProducerError>,
 {
-    /// A batch of these slices, which `fill` is to write. Whatever it leaves has unspecified
+    /// A batch of these slices, which `fill` writes. Bytes that it does not write have unspecified
     /// contents.
     #[must_use]
     pub fn new(spaces: [Reserved; N], fill: F) -> Self {
@@ -220,7 +220,7 @@ where
     }
 }
 
-/// A slice of elements, whoever owns it.
+/// A slice of elements, with any owner.
 pub trait Elements {
     #[doc(hidden)]
     fn show<'a>(&'a self, name: &str, slices: &mut Slices<'a>);

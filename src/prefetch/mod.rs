@@ -19,14 +19,14 @@
 //!
 //! # Invariants
 //!
-//! * At most `depth` batches are ready or in the making: a worker pulls only when one of as many
-//!   slots will be free for its batch. So a slow consumer lets nothing pile up.
-//! * One worker at a time has the producer, and one has each batch. No lock is held while user code
-//!   or the driver runs.
+//! * At most `depth` batches are ready or in progress: a worker pulls only when a slot is free for
+//!   its batch. So batches do not pile up before a slow consumer.
+//! * One worker at a time has the producer, and each batch has one worker. No lock is held while
+//!   user code or the driver runs.
 //! * The outcome of a batch, even an error or a panic, takes the batch's place.
 //! * Device memory is reused only after all work that was on the consumer's stream when the batch
-//!   was dropped, and after every use that the buffer knows of. The device waits, not the host.
-//! * Dropping either end waits for nobody. Whatever a worker still holds is dropped by that worker.
+//!   was dropped, and after every recorded use of the buffer. The device waits, not the host.
+//! * Dropping either end does not wait. A worker drops what it still holds.
 
 mod batch;
 mod batches;
@@ -57,8 +57,8 @@ use crate::stream::Stream;
 const MOST_DEPTH: usize = 1 << 16;
 const MOST_WORKERS: usize = 256;
 
-/// Copies batches to a device ahead of their use: options; [`start`](Self::start) gives the
-/// iterator.
+/// Options of a pipeline that copies batches to a device ahead of their use; [`start`](Self::start)
+/// returns the iterator.
 ///
 /// ```
 /// use pinlane::prefetch::Prefetch;
@@ -80,8 +80,8 @@ const MOST_WORKERS: usize = 256;
 /// # Ok::<(), pinlane::Error>(())
 /// ```
 ///
-/// A batch is anything that names slices ([`HostBatch`]), or that is written by a closure straight
-/// into page-locked memory ([`FillBatch`]).
+/// A batch is any type that names slices ([`HostBatch`]), or a closure that writes directly into
+/// page-locked memory ([`FillBatch`]).
 #[derive(Debug)]
 #[must_use = "nothing is copied before `start`"]
 pub struct Prefetch<I> {
@@ -99,12 +99,13 @@ where
     I: Iterator + Send + 'static,
     I::Item: IntoHostBatch + Send,
 {
-    /// Options for copying what `batches` gives to the device of `stream`, for work on that stream.
+    /// Options for copying the items of `batches` to the device of `stream`, for work on that
+    /// stream.
     ///
     /// Batches that are filled, and those of a few KiB, go through blocks of `pool`. Each worker
-    /// keeps two, of the size of a batch, until it ends; one if there is no room for more, and with
-    /// room for none the batch is an error. Larger slices of pageable memory go as by
-    /// [`Stream::upload_slice`].
+    /// keeps two, of the size of a batch, until it ends. It keeps one if there is no room for two;
+    /// without room for one, the batch is an error. Larger slices of pageable memory are copied as
+    /// by [`Stream::upload_slice`].
     pub fn new(
         batches: impl IntoIterator<IntoIter = I>,
         pool: &PinnedPool,
@@ -121,31 +122,31 @@ where
         }
     }
 
-    /// How many batches may be ready or in the making, those that the consumer holds not counted; 3
-    /// unless said, 1 to 65536.
+    /// How many batches may be ready or in progress, from 1 to 65536. By default 3. Batches that
+    /// the consumer holds do not count.
     pub fn depth(mut self, batches: usize) -> Self {
         self.depth = batches;
         self
     }
 
     /// How many threads pull, fill and copy: 1 to 256, by default 2. Two saturate the link, because
-    /// the [copy team](crate::staging::CopyTeam) helps with large copies. More are of use when
-    /// filling or [`into_batch`](IntoHostBatch::into_batch) takes long.
+    /// the [copy team](crate::staging::CopyTeam) helps with large copies. More help if filling or
+    /// [`into_batch`](IntoHostBatch::into_batch) takes long.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Whether batches come in the producer's order, as they do unless said; or each as soon as it
-    /// is ready.
+    /// Whether batches come in the producer's order, which is the default, or each as soon as it is
+    /// ready.
     pub fn ordered(mut self, ordered: bool) -> Self {
         self.ordered = ordered;
         self
     }
 
-    /// Whether the last batch is dropped if it has fewer bytes than the first. No by default. The
-    /// producer is then pulled one batch further ahead, since only its end tells which one was the
-    /// last.
+    /// Whether the last batch is dropped if it has fewer bytes than the first. No by default. With
+    /// it the producer is pulled one batch further ahead, because only its end shows which batch is
+    /// the last.
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
         self
@@ -159,8 +160,8 @@ where
     /// range; [`StreamCapturing`](crate::ErrorKind::StreamCapturing),
     /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
     /// [`WrongDevice`](crate::ErrorKind::WrongDevice) for a pool of another driver than the
-    /// stream's; [`Unsupported`](crate::ErrorKind::Unsupported) if no thread can be started; what
-    /// `cudaStreamCreateWithPriority` reports.
+    /// stream's; [`Unsupported`](crate::ErrorKind::Unsupported) if no thread can be started; errors
+    /// of `cudaStreamCreateWithPriority`.
     pub fn start(self) -> Result<Batches> {
         if !(1..=MOST_DEPTH).contains(&self.depth) || !(1..=MOST_WORKERS).contains(&self.workers) {
             return Err(Error::invalid(
@@ -174,7 +175,7 @@ where
         let Prefetch { batches, pool, stream, depth, workers, ordered, drop_last } = self;
         let (core, progress) = (Arc::new(Core::new(depth, ordered)), Progress::default());
         let recycler = Arc::new(Recycler::new(&stream, depth));
-        // Dropped by an error below, it stops the workers that have started.
+        // If an error below drops it, it stops the workers that have started.
         let consumer = Batches::new(core.clone(), recycler.clone(), stream, progress.clone());
         Pipeline::start(batches, drop_last, core, progress, &recycler, &pool, workers)?;
         Ok(consumer)

@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result};
 
-/// Device allocations are aligned to as much.
+/// The alignment of device allocations.
 const ALIGN: usize = 1 << ALIGN_BITS;
 const ALIGN_BITS: u32 = 8;
 
@@ -21,7 +21,7 @@ impl Part {
     }
 }
 
-/// The slices of a batch. Names keep their memory when another batch is laid out in their place.
+/// The slices of a batch. Names keep their memory for the layout of the next batch.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     list: Vec<Part>,
@@ -42,7 +42,8 @@ impl Parts {
         self.as_slice().last().map_or(0, Part::end)
     }
 
-    /// `size` is that of an element: views count in elements from the start of the batch's memory.
+    /// Adds a slice. `size` is the size of an element: views count in elements from the start of
+    /// the batch's memory.
     pub(super) fn push(&mut self, name: &str, bytes: usize, size: usize) -> Result<()> {
         const OPERATION: &str = "Slices::slice";
         if self.find(name).is_some() {

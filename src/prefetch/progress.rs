@@ -1,11 +1,11 @@
-//! How far a pipeline has come, for any thread to read.
+//! The progress of a pipeline, which any thread may read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts what a pipeline has done. Cheap to clone; reading takes no lock.
 ///
-/// The counters are read one by one: while the pipeline runs they may be of different moments.
+/// Each counter is read separately, so while the pipeline runs they may not match each other.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     counters: Arc<Counters>,
@@ -20,7 +20,7 @@ struct Counters {
 }
 
 impl Progress {
-    /// Batches that the producer has given, failed ones and a dropped last one included.
+    /// Batches that the producer has given, including failed ones and a dropped last one.
     #[must_use]
     pub fn produced(&self) -> u64 {
         self.counters.produced.load(Ordering::Relaxed)
@@ -32,7 +32,7 @@ impl Progress {
         self.counters.uploaded.load(Ordering::Relaxed)
     }
 
-    /// Device batches that the consumer has got.
+    /// Device batches that the consumer has received.
     #[must_use]
     pub fn yielded(&self) -> u64 {
         self.counters.yielded.load(Ordering::Relaxed)

@@ -1,17 +1,18 @@
-//! Device memory between two batches: what the consumer has dropped, for a worker to use again.
+//! Device memory between two batches: memory that the consumer has dropped, and that a worker can
+//! use again.
 //!
 //! # Invariants
 //!
-//! * Memory comes here, or is freed, with its uses: everything that the consumer's stream had been
-//!   given when the batch was dropped counts as one. So whoever writes to it next waits for the
-//!   consumer's work, on the device, whether or not the crate was told of that work.
-//! * Where nothing can be recorded on that stream (in a host function, or on another thread than
-//!   that of a per-thread default stream), the memory waits here for somebody who can: a worker or
-//!   the consumer, with its next call.
-//! * What was given back first is used first: its uses have had the most time. And only once there
-//!   is memory for `depth` batches and one in the consumer's hands, so that a consumer which drops
-//!   a batch before its work is done need not wait for that work.
-//! * No more is allocated than that, or than `depth` and what the consumer holds at most.
+//! * Memory comes here, or is freed, with its uses. All work that was on the consumer's stream when
+//!   the batch was dropped counts as a use. So the next writer waits for the consumer's work, on
+//!   the device, even if the crate does not know of that work.
+//! * If the dropping thread cannot record on that stream (in a host function, or for the per-thread
+//!   default stream of another thread), the memory waits here until a worker or the consumer can,
+//!   with its next call.
+//! * The memory that was given back first is used first: its uses have had the most time. It is
+//!   reused only when there is memory for `depth` batches and one that the consumer holds, so that
+//!   a consumer that drops a batch before its work is done does not wait for that work.
+//! * No more is allocated than that, or than `depth` and the most that the consumer holds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::sync::Mutex;
 
 const DROP: &str = "DeviceBatch::drop";
 
-/// The device memory of a batch, and the list of what lies where in it.
+/// The device memory of a batch, and its layout.
 pub(super) struct BatchMemory {
     pub(super) parts: Parts,
     pub(super) buffer: DeviceBuf<u8>,
@@ -37,20 +38,21 @@ pub(super) struct BatchMemory {
 
 pub(super) struct Recycler {
     consumer: Stream,
-    /// How many sets there are to be before one is used again.
+    /// How many sets must exist before one is used again.
     enough: usize,
     state: Mutex<Inventory>,
 }
 
 #[derive(Default)]
 struct Inventory {
-    /// By their sizes, which are rounded and therefore few; each with a number that grows.
+    /// Free sets by their sizes, which are rounded and therefore few; each with an ascending
+    /// number.
     free: BTreeMap<usize, VecDeque<(u64, BatchMemory)>>,
-    /// The number of the next set that comes.
+    /// The number of the next set that comes back.
     next: u64,
-    /// Dropped where their last use could not be recorded.
+    /// Sets that were dropped where their last use could not be recorded.
     unrecorded: Vec<BatchMemory>,
-    /// How many sets there are, here and elsewhere.
+    /// How many sets exist, here and elsewhere.
     made: usize,
     closed: bool,
 }
@@ -62,7 +64,7 @@ impl Inventory {
         self.free.entry(set.buffer.len()).or_default().push_back((number, set));
     }
 
-    /// What came first of all that has at least so many bytes.
+    /// The oldest set of at least this many bytes.
     fn take_oldest(&mut self, bytes: usize) -> Option<BatchMemory> {
         let queues = self.free.range_mut(bytes..).map(|(_, sets)| sets);
         let oldest = queues.filter(|sets| !sets.is_empty()).min_by_key(|sets| sets[0].0)?;
@@ -88,7 +90,7 @@ impl Recycler {
             if let Some(set) = enough.then(|| state.take_oldest(bytes)).flatten() {
                 return Ok(set);
             }
-            // It makes place for a larger one.
+            // Makes room for a larger one.
             let replaced = enough.then(|| state.take_oldest(0)).flatten();
             state.made += usize::from(replaced.is_none());
             replaced
@@ -115,15 +117,14 @@ impl Recycler {
             return state.unrecorded.push(set);
         }
         drop(state);
-        // No worker or consumer will come.
+        // No worker or consumer will come any more.
         let record = |(recycler, set): (Arc<Self>, BatchMemory)| recycler.record_alone(set);
         on_ordinary_thread((self.clone(), set), record, |(_, set)| set.buffer.count_lost());
     }
 
-    /// Counts all that `door`'s stream has been given as a use of the memory, and puts that back.
-    /// Returns the memory if this thread cannot record there. What the stream still does with it,
-    /// perhaps by work that only the consumer knows, cannot be told if recording fails: then it is
-    /// never used again.
+    /// Records all work on `door`'s stream as a use of the memory, and puts the memory back.
+    /// Returns the memory if this thread cannot record there. If recording fails, it cannot be
+    /// known what the stream still does with the memory, which is then never used again.
     fn record(&self, door: Door<'_>, mut set: BatchMemory) -> Option<BatchMemory> {
         let operands = [set.buffer.writing()];
         let recorded = door.record(&operands);
@@ -141,24 +142,25 @@ impl Recycler {
         set.buffer.quarantine();
     }
 
-    /// Records what was dropped where that was not possible. Whatever still is not stays here.
+    /// Records uses that the dropping threads could not record. Sets that still cannot be recorded
+    /// stay here.
     pub(super) fn record_rest(self: &Arc<Self>) {
         let unrecorded = std::mem::take(&mut self.state.lock().unrecorded);
         unrecorded.into_iter().for_each(|set| self.give_back(set));
     }
 
-    /// Records on this ordinary thread what the consumer's stream does with the memory.
+    /// Records the consumer's uses of the memory, on this ordinary thread.
     fn record_alone(&self, set: BatchMemory) {
         let Some(set) = self.record(self.consumer.door(DROP), set) else { return };
-        // It is another thread's default stream. The legacy stream waits for it, with all that it
-        // has been given (CUDA Runtime API, "Stream synchronization behavior").
+        // It is another thread's default stream. The legacy stream waits for all of its work (CUDA
+        // Runtime API, "Stream synchronization behavior").
         let legacy = adopt_stream(self.consumer.timeline.context(), RawStream::LEGACY);
         if let Some(set) = self.record(Door::new(&legacy, DROP), set) {
             self.lose(set);
         }
     }
 
-    /// Takes memory back that the consumer has not seen.
+    /// Takes back memory that the consumer has not seen.
     pub(super) fn put(&self, set: BatchMemory) {
         let mut state = self.state.lock();
         if state.closed {
@@ -169,7 +171,7 @@ impl Recycler {
         }
     }
 
-    /// Frees what is here, and what comes from now on.
+    /// Frees the memory here, and all memory that comes from now on.
     pub(super) fn close(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -180,7 +182,7 @@ impl Recycler {
     }
 }
 
-/// A little more than asked, at most an eighth, so that batches that differ a little use the same
+/// Rounds up, by at most an eighth, so that batches of slightly different sizes use the same
 /// memory.
 fn rounded(bytes: usize) -> usize {
     let step = bytes.checked_next_power_of_two().map_or(1, |power| power / 16).max(256);
@@ -199,7 +201,7 @@ mod tests {
         }
     }
 
-    /// Compares with a list in which the first that is large enough is taken.
+    /// Compares with a list from which the first set that is large enough is taken.
     #[cfg(feature = "emulated")]
     #[test]
     fn the_oldest_that_is_large_enough_is_taken() {

@@ -1,4 +1,4 @@
-//! The worker threads: each pulls a batch when it is its turn, copies it, delivers it, and repeats.
+//! The worker threads. Each pulls a batch in its turn, copies it, delivers it, and repeats.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,17 +14,17 @@ use crate::pool::PinnedPool;
 use crate::process::{call_user, thread};
 use crate::sync::{Condvar, Mutex};
 
-/// What the workers of a pipeline share.
+/// The state that the workers of a pipeline share.
 pub(super) struct Pipeline<I: Iterator> {
     core: Arc<Core>,
     progress: Progress,
     /// `None` while a worker pulls, and after the end.
     producer: Mutex<Option<Producer<I>>>,
-    /// There if a last batch may be dropped.
+    /// `Some` if a short last batch is dropped.
     first: Option<FirstBytes>,
 }
 
-/// The producer, and what has been pulled from it only to see whether it goes on.
+/// The producer, and an item that was pulled early to see whether it continues.
 struct Producer<I: Iterator> {
     batches: I,
     held: Option<I::Item>,
@@ -41,7 +41,8 @@ where
     I: Iterator + Send + 'static,
     I::Item: IntoHostBatch + Send,
 {
-    /// Starts the workers: as many as wanted, or as threads can be started, but at least one.
+    /// Starts the workers: as many as wanted, or fewer if threads cannot be started, but at least
+    /// one.
     pub(super) fn start(
         batches: I,
         drop_last: bool,
@@ -94,7 +95,7 @@ where
         self.drop_producer();
     }
 
-    /// The next batch; nobody else has the producer.
+    /// Pulls the next batch. This worker has the producer alone.
     fn pull(&self) -> Pulled<I::Item> {
         let Some(mut producer) = self.producer.lock().take() else { return Pulled::End };
         let look_ahead = self.first.is_some();
@@ -118,13 +119,13 @@ where
         }
     }
 
-    /// The producer's own code runs, without the lock.
+    /// Drops the producer, without the lock, because its own code runs.
     fn drop_producer(&self) {
         let producer = self.producer.lock().take();
         call_user(move || drop(producer));
     }
 
-    /// Copies a batch, and delivers what became of it.
+    /// Copies a batch, and delivers its outcome.
     fn make(&self, copier: &mut Copier, number: u64, is_last: bool, item: I::Item) {
         if self.core.is_stopped() {
             if let Some(first) = self.first.as_ref().filter(|_| number == 0) {
@@ -158,22 +159,22 @@ where
     }
 }
 
-/// How many bytes the first batch has: the worker that has the last one compares.
+/// The size of the first batch: the worker with the last batch compares.
 #[derive(Default)]
 struct FirstBytes {
-    /// The inner `None`: nobody will ever know, because the batch failed.
+    /// The inner `None`: it will never be known, because the batch failed.
     known: Mutex<Option<Option<usize>>>,
     changed: Condvar,
 }
 
 impl FirstBytes {
-    /// Only the first call counts.
+    /// Sets the size. Only the first call counts.
     fn set(&self, bytes: Option<usize>) {
         self.known.lock().get_or_insert(bytes);
         self.changed.notify_all();
     }
 
-    /// Blocks until another worker has looked at the first batch.
+    /// Blocks until the size of the first batch is known.
     fn get(&self) -> Option<usize> {
         let mut known = self.known.lock();
         loop {

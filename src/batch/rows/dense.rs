@@ -1,6 +1,6 @@
-//! Rows of pageable tables that are contiguous on the device: they are gathered into slots, or
-//! scattered out of them, by as many threads as a slice of that length. There is no entry for each
-//! row.
+//! Rows of pageable tables that are contiguous on the device. They are gathered into slots, or
+//! scattered out of them, by as many threads as a slice of that length gets, without an entry for
+//! each row.
 
 use super::indices::Indices;
 use super::tables::Tables;
@@ -15,12 +15,12 @@ use crate::error::Result;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
-/// How many rows ahead of its copy a row is prefetched: rows lie anywhere in a large table, so they
-/// are in no cache.
+/// How many rows ahead of its copy a row is prefetched: rows of a large table are usually in no
+/// cache.
 const AHEAD: usize = 8;
 
 impl Tables<'_, '_> {
-    /// Whether the rows are contiguous on the device, and all tables in pageable memory.
+    /// Whether the rows are contiguous on the device, and all tables lie in pageable memory.
     pub(super) fn are_dense_and_pageable(&self) -> bool {
         let (host, device) = self.by_side();
         device.count().is_none()
@@ -34,7 +34,7 @@ impl Tables<'_, '_> {
 pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: &Tables<'_, '_>) -> Result<Ticket> {
     let (direction, row) = (tables.direction, tables.row);
     if direction == Direction::Down && tables.to.distinct {
-        // Two threads must not write one row, whatever was promised.
+        // Two threads must not write one row, even if the caller's promise is false.
         tables.to.check_distinct(door.operation)?;
     }
     let numbers = tables.by_side().0;
@@ -68,12 +68,12 @@ struct Rows<'t> {
     numbers: &'t Indices<'t>,
 }
 
-// SAFETY: a borrowed table and borrowed numbers. Callers of `Sink::drain` promise that nobody else
-// writes those rows, and then no two numbers are the same (`check_distinct`).
+// SAFETY: a borrowed table and borrowed numbers. Callers of `Sink::drain` guarantee that no other
+// code writes those rows; no two numbers are the same then (`check_distinct`).
 unsafe impl Sync for Rows<'_> {}
 
 impl Rows<'_> {
-    /// The address of a row, by its place among the numbers.
+    /// The address of a row, by its index among the numbers.
     #[inline]
     fn at(&self, n: usize) -> *mut u8 {
         let number = self.numbers.get(n) as usize;
@@ -82,7 +82,7 @@ impl Rows<'_> {
     }
 
     /// Calls `with` for the parts of rows that make up `bytes` bytes from `offset` on: the address
-    /// of a part, where it lies in these bytes, and its length.
+    /// of a part, its offset in these bytes, and its length.
     fn each(&self, offset: u64, bytes: usize, mut with: impl FnMut(*mut u8, usize, usize)) {
         let offset = offset as usize;
         let last = (offset + bytes).div_ceil(self.row);
@@ -108,7 +108,7 @@ impl Source for Rows<'_> {
         let to = into.as_mut_ptr();
         self.each(offset, into.len(), |row, at, bytes| {
             // SAFETY: the part lies in a row, which lies in the borrowed table (`at`), and in
-            // `into` (`each`), which nobody else has.
+            // `into` (`each`), which is borrowed exclusively.
             unsafe { simd::copy(to.wrapping_add(at), row, bytes, stores) };
         });
         Ok(())
@@ -120,7 +120,7 @@ impl Sink for Rows<'_> {
         let from = bytes.as_ptr();
         self.each(offset, bytes.len(), |row, at, bytes| {
             // SAFETY: as in `fill`; the table is borrowed exclusively, no other number names the
-            // row, and nobody else writes these bytes of it, by the precondition.
+            // row, and no other code writes these bytes of it, by the precondition.
             unsafe { simd::copy(row, from.wrapping_add(at), bytes, stores) };
         });
     }

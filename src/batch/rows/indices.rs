@@ -6,23 +6,22 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{DeviceBuf, DeviceBytes, DeviceSlice};
 
 /// The rows of a table that a copy uses, by their numbers, counted from 0: a slice of `u32`, `i32`,
-/// `u64`, `i64` or `usize`, in host or in device memory; or `..`, the rows in their order.
+/// `u64`, `i64` or `usize`, in host or in device memory; or `..`, all rows in order.
 ///
 /// Numbers in host memory are read and checked at the call. Numbers in device memory are read when
 /// the copy runs, in stream order: a row whose number is not in the table is not copied. So such
-/// numbers, -1 for example, may pad a list, as often as they like, whatever memory the tables are
-/// in.
+/// numbers, -1 for example, may pad a list, any number of times, with tables in any memory.
 ///
-/// A row that is read may come twice. A row that is written may not: numbers in host memory are
-/// checked, unless [`distinct`](Self::distinct) says that they need not be, and those of rows that
-/// threads write, in pageable memory, always. If a row is written twice all the same, each of its
-/// bytes is one of those that come there.
+/// A row that is read may be named twice. A row that is written may not: numbers in host memory are
+/// checked, unless [`distinct`](Self::distinct) turns the check off. For rows in pageable memory,
+/// which threads write, the check always runs. If a row is written twice nevertheless, each of its
+/// bytes comes from one of its sources.
 #[derive(Clone)]
 pub struct Indices<'a> {
     pub(super) numbers: Numbers<'a>,
     /// The bytes of one number.
     pub(super) width: usize,
-    /// The numbers are signed and 4 bytes long: read as unsigned, those of 2^31 and more are
+    /// The numbers are signed and 4 bytes long: read as unsigned, numbers of 2^31 and more are
     /// negative.
     pub(super) signed: bool,
     pub(super) distinct: bool,
@@ -43,15 +42,15 @@ impl<'a> Indices<'a> {
         Indices { numbers, width, signed, distinct: false }
     }
 
-    /// Promises that no number comes twice, so that the check is skipped. This is safe even if the
-    /// promise is false: see above for what a repeated number does.
+    /// Promises that no number is repeated, which skips the check. This is safe even if the promise
+    /// is false: see above for the effect of a repeated number.
     #[must_use]
     pub fn distinct(mut self) -> Self {
         self.distinct = true;
         self
     }
 
-    /// How many there are; `None` for `..`.
+    /// How many numbers there are; `None` for `..`.
     pub(super) fn count(&self) -> Option<usize> {
         Some(match &self.numbers {
             Numbers::InOrder => return None,
@@ -72,7 +71,7 @@ impl<'a> Indices<'a> {
         }
     }
 
-    /// How many rows of a table of `rows` they can name.
+    /// How many rows of a table of `rows` rows the numbers can name.
     pub(super) fn limit(&self, rows: usize) -> u64 {
         let rows = rows as u64;
         if self.signed { rows.min(1 << 31) } else { rows }
@@ -99,7 +98,7 @@ impl<'a> Indices<'a> {
         ))
     }
 
-    /// Refuses numbers in host memory that come twice.
+    /// Refuses repeated numbers in host memory.
     pub(super) fn check_distinct(&self, operation: &'static str) -> Result<()> {
         let twice = match &self.numbers {
             Numbers::Short(numbers) => first_twice(numbers.iter().map(|&n| u64::from(n))),
@@ -109,7 +108,7 @@ impl<'a> Indices<'a> {
         twice.map_or(Ok(()), |(at, number)| Err(written_twice(operation, at, number)))
     }
 
-    /// Refuses numbers at these places that come twice.
+    /// Refuses repeated numbers at these places.
     pub(super) fn check_distinct_at(
         &self,
         operation: &'static str,
@@ -119,7 +118,7 @@ impl<'a> Indices<'a> {
         twice.map_or(Ok(()), |(at, number)| Err(written_twice(operation, places[at], number)))
     }
 
-    /// Number `n`; those on the device are not known.
+    /// Number `n`. Numbers on the device are not known.
     #[inline]
     pub(super) fn get(&self, n: usize) -> u64 {
         match &self.numbers {
@@ -129,7 +128,7 @@ impl<'a> Indices<'a> {
         }
     }
 
-    /// Those in host memory, as they are.
+    /// The numbers in host memory, as bytes.
     pub(super) fn bytes(&self) -> &'a [u8] {
         match self.numbers {
             Numbers::Short(numbers) => bytemuck::cast_slice(numbers),
@@ -158,7 +157,7 @@ fn outside<N>(numbers: &[N], number: impl Fn(&N) -> u64, limit: u64) -> Option<(
     Some((at, number(&numbers[at])))
 }
 
-/// The first number that is a repetition, and its place.
+/// The first repeated number, and its place.
 fn first_twice(numbers: impl ExactSizeIterator<Item = u64> + Clone) -> Option<(usize, u64)> {
     // Ascending numbers, which are common, need no table.
     if numbers.clone().is_sorted_by(|before, next| before < next) {
@@ -167,19 +166,18 @@ fn first_twice(numbers: impl ExactSizeIterator<Item = u64> + Clone) -> Option<(u
     twice_by_table(numbers.clone()).unwrap_or_else(|Crowded| twice_by_sorting(numbers))
 }
 
-/// Too many numbers want the same places of a table.
+/// Too many numbers collide in a table.
 #[derive(Debug, PartialEq, Eq)]
 struct Crowded;
 
-/// As [`first_twice`], in a time that the number of rows bounds: whoever chooses the numbers can
-/// choose them so that all want one place.
+/// As [`first_twice`], with a bound on the time: an adversary can choose numbers that all collide.
 fn twice_by_table(
     numbers: impl ExactSizeIterator<Item = u64>,
 ) -> Result<Option<(usize, u64)>, Crowded> {
-    // An open table of twice as many places. A place holds a number plus 1.
+    // An open-addressing table with twice as many places. A place holds a number plus 1.
     let bits = (2 * numbers.len()).next_power_of_two().trailing_zeros();
     let mut places = vec![0u64; 1 << bits];
-    // Numbers without a pattern need half a step each.
+    // Numbers without a pattern need half a step each on average.
     let mut steps = 4 * numbers.len();
     for (at, number) in numbers.enumerate() {
         let mark = number.wrapping_add(1); // no table has 2^64 rows
@@ -196,7 +194,7 @@ fn twice_by_table(
     Ok(None)
 }
 
-/// As [`first_twice`], in about five times the time, whatever the numbers are.
+/// As [`first_twice`], in about five times the time, for any numbers.
 fn twice_by_sorting(numbers: impl ExactSizeIterator<Item = u64>) -> Option<(usize, u64)> {
     let mut sorted: Vec<_> = numbers.enumerate().map(|(at, number)| (number, at)).collect();
     sorted.sort_unstable();
@@ -277,7 +275,7 @@ mod tests {
         assert_eq!(twice(&again), Some((1000, many[500])));
     }
 
-    /// The multiples of the factor's inverse all want the first place of a table.
+    /// The multiples of the factor's inverse all collide at the first place of a table.
     #[test]
     fn numbers_that_are_chosen_to_collide_are_sorted() {
         const INVERSE: u64 = 0xf1de_83e1_9937_733d;

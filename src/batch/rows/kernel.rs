@@ -1,4 +1,4 @@
-//! Rows of page-locked tables: one launch of the moving kernel, which computes the addresses.
+//! Rows of page-locked tables: one launch of the moving kernel computes the addresses and copies.
 
 use super::indices::Indices;
 use super::tables::Tables;
@@ -13,8 +13,8 @@ use crate::pool::PinnedPool;
 use crate::ticket::Ticket;
 use crate::timeline::Fencing;
 
-/// What the kernel reads lies in one block: the layers, and the numbers of both sides that are in
-/// host memory, or that the [order of the rows](super::near) needs.
+/// The block that the kernel reads: the layers, and the numbers of both sides if they are in host
+/// memory or [reordered](super::near).
 struct Lists {
     block: PinnedBuf<u64>,
     from: RowIndex,
@@ -72,7 +72,7 @@ impl Lists {
     }
 }
 
-/// Enqueues the copy of tables that fit the kernel.
+/// Enqueues the copy of tables that the kernel can copy.
 pub(super) fn enqueue(
     door: Door<'_>,
     tables: &Tables<'_, '_>,
@@ -100,10 +100,10 @@ pub(super) fn enqueue(
     let launch = |driver: &dyn Driver, raw: RawStream| {
         // SAFETY: the stream is live. The layers and the numbers lie in a page-locked block of
         // their own, complete and aligned to 8, or in a view of device memory of their elements.
-        // Each table has `limit` rows or more, in one registration that the device can address
-        // (`fit_the_kernel`) or in one allocation; those that are written are borrowed exclusively,
-        // or were found apart (`check_overlaps`). The uses that `ordered` records keep all valid
-        // until retired, and keep the host from touching them.
+        // Each table has at least `limit` rows, in one registration that the device can address
+        // (`fit_the_kernel`) or in one allocation. Written tables are borrowed exclusively, or were
+        // found apart (`check_overlaps`). The uses that `ordered` records keep all valid until
+        // retired, and keep the host from touching them.
         unsafe { driver.move_rows(raw, direction.mover(), &rows) }
     };
     let describe = || format!("copying {} rows of {} bytes", tables.count, tables.row);

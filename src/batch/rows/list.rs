@@ -1,5 +1,5 @@
-//! Rows as a batch: of pageable tables, of memory that is lent for the call, and where the kernel
-//! is not the fastest way or cannot be used.
+//! Rows copied as a batch: rows of pageable tables, of memory that is lent for the call, and those
+//! for which the kernel is slower or impossible.
 
 use super::indices::{Indices, Numbers};
 use super::tables::Tables;
@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
-/// Copies the rows, and waits as a batch of the same memory does. Numbers on the device are fetched
-/// first, which blocks.
+/// Copies the rows, and waits as a batch of the same memory does. First fetches numbers that are on
+/// the device, which blocks.
 pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: Tables<'_, '_>) -> Result<Ticket> {
     let (mut short, mut long) = (<[Vec<u32>; 2]>::default(), <[Vec<u64>; 2]>::default());
     let [short_from, short_to] = &mut short;
@@ -18,12 +18,13 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: Tables<'_, '_>) -> R
     let from = fetched(stream, &tables.from, short_from, long_from)?;
     let to = fetched(stream, &tables.to, short_to, long_to)?;
     let (from_rows, to_rows) = tables.rows();
-    // Only numbers that were on the device can be outside: those rows are not copied.
+    // Only numbers that were on the device can be out of range: those rows are not copied.
     let limits = (from.limit(from_rows), to.limit(to_rows));
     let is_inside = |&n: &usize| from.get(n) < limits.0 && to.get(n) < limits.1;
     let copied: Vec<usize> = (0..tables.count).filter(is_inside).collect();
     if tables.to.is_on_device() || tables.to.distinct {
-        // Two threads must not write one row of pageable memory, whatever was promised.
+        // Two threads must not write one row of pageable memory, even if the caller's promise is
+        // false.
         to.check_distinct_at(door.operation, &copied)?;
     }
     let mut list = List::default();

@@ -32,7 +32,7 @@ use crate::ticket::Ticket;
 
 impl Stream {
     /// Gathers rows of a table in host memory: row `i` of `rows` gets row `indices[i]` of `table`.
-    /// A row has `rows.len() / indices.len()` elements. Numbers may come twice.
+    /// A row has `rows.len() / indices.len()` elements. Numbers may be repeated.
     ///
     /// Ordered as [`upload`](Self::upload), as a use of the whole table. Does not block if `table`
     /// is a page-locked buffer or a view of one; a slice may be reused when the call returns.
@@ -74,7 +74,7 @@ impl Stream {
     }
 
     /// Scatters rows to a table in host memory: row `indices[i]` of `table` gets row `i` of `rows`.
-    /// A row has `rows.len() / indices.len()` elements; no row of the table may come twice.
+    /// A row has `rows.len() / indices.len()` elements. No row of the table may be named twice.
     ///
     /// Ordered as [`upload_rows`](Self::upload_rows). Does not block if `table` is a page-locked
     /// buffer or a view of one; in a slice the rows have arrived when the call returns.
@@ -82,7 +82,7 @@ impl Stream {
     /// # Errors
     ///
     /// As for [`upload_rows`](Self::upload_rows), and
-    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if a number in host memory comes twice.
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if a number in host memory is repeated.
     pub fn download_rows<'a, 'd, 'i, T: Pod>(
         &self,
         rows: impl Into<DeviceSlice<'d, T>>,
@@ -99,8 +99,8 @@ impl Stream {
 
     /// Copies blocks of the tables of many layers: in each layer, block `to[i]` of the destination
     /// gets block `from[i]` of the source. A block has `block` elements; each table is a whole
-    /// number of blocks, the same in all layers. `..` names the blocks in their order, from the
-    /// first, as many as the other side names.
+    /// number of blocks, the same in all layers. `..` names the first blocks in order, as many as
+    /// the other side names.
     ///
     /// Ordered, and blocking, as [`upload_rows`](Self::upload_rows).
     ///
@@ -184,7 +184,7 @@ impl Stream {
     }
 }
 
-/// The elements of a row, if all rows that are named have `elements` together.
+/// The elements of a row, if the named rows have `elements` in total.
 fn row_length<T>(door: Door<'_>, elements: usize, indices: &Indices<'_>) -> Result<usize> {
     match indices.count() {
         None => Err(Error::invalid(

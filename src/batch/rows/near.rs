@@ -1,10 +1,10 @@
-//! Rows in another order: those that lie near each other in host memory come one after the other.
+//! Reorders rows, so that rows near each other in host memory are copied one after the other.
 //!
-//! A GPU translates the address of every page of host memory that it uses, and remembers few
+//! A GPU translates the address of every page of host memory that it uses, and caches few
 //! translations. Rows at random places of a large table wait for one translation each. Rows of one
-//! region, copied at about the same time, share them: 65,536 rows of 256 bytes out of 4 GiB came up
-//! in 650 us instead of 1540 when the caller had ordered them (docs/measured). It need not be the
-//! order of the addresses: regions of 32 MiB do as well, and are found by one counting sort.
+//! region, copied at about the same time, share them: an upload of 65,536 rows of 256 bytes out of
+//! 4 GiB took 650 us instead of 1540 when the caller had ordered them (docs/measured). A full sort
+//! by address is not needed: regions of 32 MiB are as good, and one counting sort finds them.
 //!
 //! ```text
 //!   numbers in host memory    7  902    3  411  905        regions of 400 rows
@@ -14,30 +14,31 @@
 //!                             0    2 |   3 |   1    4
 //! ```
 //!
-//! The sort takes a few nanoseconds a row. So it is made only where it was seen to pay: where
-//! several rows share a page; for rows below 1 KiB, if the table is read and has 2 GiB or more; for
-//! all rows, if the table is written and has 1 GiB or more.
+//! The sort takes a few nanoseconds a row. So it runs only where measurements showed a gain:
+//! several rows must share a page; a table that is read must have 2 GiB or more, with rows below 1
+//! KiB; a table that is written must have 1 GiB or more.
 
 use super::indices::{Indices, Numbers};
 use super::tables::Tables;
 use crate::copy::entry::Direction;
 
-/// How many bytes of a table are a region.
+/// The size of a region in bytes.
 const REGION: usize = if cfg!(test) { 4 << 10 } else { 32 << 20 };
-/// There are no more regions than this: those of huge tables are larger.
+/// The most regions. Huge tables have larger regions instead.
 const MOST: usize = if cfg!(test) { 50 } else { 4096 };
-/// How many bytes of host memory one translation is for.
+/// How many bytes of host memory one translation covers.
 const PAGE: usize = if cfg!(test) { 1 << 10 } else { 2 << 20 };
 /// How many rows must share a page.
 const SHARING: usize = 4;
-/// The shortest table of which the GPU does not remember all translations, read and written.
+/// The smallest table whose translations the GPU cannot cache: when it is read, and when it is
+/// written.
 const READ: usize = if cfg!(test) { 64 << 10 } else { 2 << 30 };
 const WRITTEN: usize = READ / 2;
-/// From this length on, rows that are read were no faster.
+/// From this length on, reordering did not speed up rows that are read.
 const LONG: usize = 1 << 10;
 
 impl Tables<'_, '_> {
-    /// Whether the rows are to be copied region by region.
+    /// Whether copying region by region pays.
     pub(super) fn are_scattered(&self) -> bool {
         let (host, device) = self.by_side();
         let bytes = self.host_rows.saturating_mul(self.row);
@@ -56,9 +57,9 @@ impl Tables<'_, '_> {
             }
     }
 
-    /// Writes the numbers of the rows on the host, and on the device, region by region, each list
-    /// in the width of its numbers; the places of `..` as `u32`. Both lists have a place for each
-    /// row, and the rows [are scattered](Self::are_scattered).
+    /// Writes the numbers of the rows on the host, and on the device, region by region. Each list
+    /// has the width of its numbers; `..` becomes numbers of type `u32`. Both lists have a place
+    /// for each row, and the rows [are scattered](Self::are_scattered).
     pub(super) fn write_by_regions(&self, host: &mut [u64], device: &mut [u64]) {
         let (numbers, others) = self.by_side();
         let regions = Regions::of(self.host_rows, self.row);
@@ -76,13 +77,13 @@ fn short(words: &mut [u64]) -> &mut [u32] {
 
 /// How the rows of a table are divided.
 struct Regions {
-    /// A row's number, shifted by as much, is that of its region.
+    /// A row's number, shifted right by this, is the number of its region.
     shift: u32,
     count: usize,
 }
 
 impl Regions {
-    /// Of a table that has `rows` rows of `row` bytes.
+    /// For a table of `rows` rows of `row` bytes.
     fn of(rows: usize, row: usize) -> Self {
         let mut shift = (REGION / row).max(1).ilog2();
         while (rows - 1) >> shift >= MOST {
@@ -105,9 +106,9 @@ impl Regions {
         }
     }
 
-    /// A counting sort: of `numbers` to `sorted`, and of what `other` says of each to `others`. It
-    /// is made in memory that the caches keep. In `sorted` and `others`, which the device has read
-    /// before, each store out of turn would wait for a line.
+    /// A counting sort of `numbers` into `sorted`, and of the value of `other` for each into
+    /// `others`. It works in memory that stays in the caches: the device has read `sorted` and
+    /// `others` before, so a store out of order there would wait for a cache line.
     fn sort<N: Copy + Default + Into<u64>, O: Copy + Default>(
         &self,
         numbers: &[N],
@@ -164,7 +165,7 @@ mod tests {
             Ok(Setup { stream: device.stream()?, pool, device })
         }
 
-        /// A table in which every byte tells its row.
+        /// A table whose bytes identify their rows.
         fn table(&self, rows: usize, row: usize) -> Result<PinnedBuf<u8>> {
             let mut table = self.pool.alloc::<u8>(rows * row)?;
             let bytes = table.write()?.chunks_exact_mut(row).enumerate();

@@ -1,4 +1,4 @@
-//! What a copy of rows copies, and its checks.
+//! The operands of a copy of rows, and their checks.
 
 use crate::batch::items::HostSide;
 use crate::copy::entry::Direction;
@@ -13,7 +13,7 @@ use super::indices::Indices;
 
 use bytemuck::Pod;
 
-/// Rows of the tables of some layers, and where they go.
+/// Rows of the tables of some layers, and their destinations.
 pub(super) struct Tables<'a, 'i> {
     pub(super) direction: Direction,
     pub(super) layers: Vec<(HostSide<'a>, DeviceBytes<'a>)>,
@@ -29,7 +29,7 @@ pub(super) struct Tables<'a, 'i> {
 }
 
 impl<'a, 'i> Tables<'a, 'i> {
-    /// A row has `row` elements. To be [`checked`](Self::checked).
+    /// A row has `row` elements. The caller must call [`checked`](Self::checked).
     pub(super) fn new<T: Pod>(
         direction: Direction,
         layers: Vec<(HostSide<'a>, DeviceBytes<'a>)>,
@@ -135,7 +135,7 @@ impl<'a, 'i> Tables<'a, 'i> {
         check_apart(operation, ranges.map(|(it, access)| (it.ptr(), it.len(), access)))
     }
 
-    /// Whether the moving kernel can copy the rows, and is the fastest.
+    /// Whether the moving kernel can copy the rows, and is the fastest way.
     pub(super) fn fit_the_kernel(&self, door: Door<'_>, abilities: Abilities) -> bool {
         let in_one_piece = |host: &HostSide<'_>| {
             let pinned = host.pinned.filter(|_| !host.is_slice);

@@ -157,7 +157,7 @@ impl<'e> StagedTransfer<'e, '_> {
         // One warp moves an item.
         let unit = if items { unit.min(2 * PIECE) } else { unit };
         let sizes = Sizes { piece, unit, items };
-        // SAFETY: this thread has taken the slot, and has it alone.
+        // SAFETY: this thread has taken the slot, and has exclusive access.
         let layout = unsafe { taken.slot().layout_mut() };
         layout.fill(&mut progress.cursor, self.transfer.entries, &self.transfer.survey.sums, sizes);
         layout.number = progress.portions;
@@ -257,7 +257,7 @@ impl<'e> StagedTransfer<'e, '_> {
             let taken = ring.guard(slot);
             self.lay_out(progress, &taken, options.download_portion(self.route, bytes, left));
             if self.route == Route::Kernel {
-                // SAFETY: this thread has taken the slot, and has it alone.
+                // SAFETY: this thread has taken the slot, and has exclusive access.
                 let layout = unsafe { slot.layout() };
                 for unit in 0..layout.units() {
                     for (number, part) in layout.unit(unit, self.transfer.entries) {
@@ -376,7 +376,7 @@ pub(crate) fn refuse_inside(operation: &'static str) -> Result<()> {
     Err(Error::new(
         ErrorKind::Unsupported,
         operation,
-        "called from inside the function that is told of each copy that has arrived",
+        "called from inside the function that is called for each copy that has arrived",
         "note the copy there, and copy when the call that tells of it has returned, or on another \
          thread",
     ))
