@@ -1,8 +1,8 @@
 //! One device of one driver, and the gate through which every driver call goes.
 //!
-//! Buffers, streams and pools share a [`Context`] and keep it alive. All calls of users reach the
-//! driver through [`Context::driver`]. It refuses forked children and host functions before any
-//! CUDA call is made (soundness rules 8 and 14).
+//! Buffers, streams and pools share a [`Context`] and keep it alive. All calls of programs reach
+//! the driver through [`Context::driver`], which refuses forked children and host functions before
+//! any CUDA call (soundness rules 8 and 14).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,13 +19,13 @@ pub(crate) struct Context {
     ordinal: Ordinal,
     name: String,
     process: Process,
-    /// Whether the driver wants to be told what the host does to memory.
+    /// Whether the driver checks the host's accesses to memory.
     tells_host_accesses: bool,
     quarantined: AtomicUsize,
     live_streams: AtomicUsize,
     /// The devices that this one has copied to or from.
     peers: Mutex<Vec<Ordinal>>,
-    /// Who records what happens here.
+    /// The recorder of this device, if it is recorded.
     pub(crate) recording: trace::Switch,
 }
 
@@ -77,15 +77,14 @@ impl Context {
         &self.driver
     }
 
-    /// The driver, to release what is no longer needed; `None` in a forked child, where everything
-    /// leaks. Call it through
-    /// [`on_ordinary_thread`](crate::process::on_ordinary_thread).
+    /// The driver, to release resources; `None` in a forked child, where everything leaks. Call it
+    /// through [`on_ordinary_thread`](crate::process::on_ordinary_thread).
     pub(crate) fn releaser(&self) -> Option<&dyn Driver> {
         self.process.is_current().then_some(&*self.driver)
     }
 
-    /// The host reads, or also writes, page-locked memory now, and takes it to be free for that.
-    /// The emulated device checks that it is.
+    /// Announces that the host reads, or also writes, page-locked memory now. The emulated device
+    /// checks that no work conflicts.
     #[inline]
     pub(crate) fn host_access(&self, ptr: *const u8, bytes: usize, writes: bool) {
         if self.tells_host_accesses && self.process.is_current() {
@@ -134,8 +133,8 @@ impl Context {
         std::ptr::addr_eq(Arc::as_ptr(&self.driver), Arc::as_ptr(&other.driver))
     }
 
-    /// Refuses what belongs to another driver than a stream of this device, by its name. Objects of
-    /// two drivers know nothing of each other's streams and memory.
+    /// Refuses the object called `name` if it belongs to another driver than a stream of this
+    /// device. Drivers do not know each other's streams and memory.
     #[inline]
     pub(crate) fn check_driver(
         &self,
@@ -168,7 +167,7 @@ impl Context {
         RawStream { device: self.ordinal, handle }
     }
 
-    /// Notes that this device copies to or from that one. Whether it does so for the first time.
+    /// Notes that this device copies to or from `other`. Returns whether it is the first time.
     pub(crate) fn note_peer(&self, other: Ordinal) -> bool {
         let mut peers = self.peers.lock();
         let first = !peers.contains(&other);
@@ -178,8 +177,8 @@ impl Context {
         first
     }
 
-    /// Counts memory that nobody can prove unused, and that is therefore never freed, and tells of
-    /// it. `of` says whose it is. The caller holds no lock. A forked child counts nothing, because
+    /// Counts and reports memory that cannot be proven unused, and is therefore never freed. `of`
+    /// says what it belonged to. The caller holds no lock. A forked child counts nothing, because
     /// everything leaks there.
     pub(crate) fn quarantine(&self, bytes: usize, of: &str) {
         if !self.is_current() {

@@ -1,4 +1,4 @@
-//! Devices: opening one, a real GPU or an emulated one, and what it offers.
+//! Devices: opens a GPU or an emulated device, and has its methods.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -28,14 +28,14 @@ pub struct Device {
 pub(crate) struct DeviceInner {
     context: Arc<Context>,
     heap: Heap,
-    /// For copies of pageable memory and for batches. Made by the first one.
+    /// For copies of pageable memory and for batches. The first one makes it.
     engine: OnceLock<Engine>,
 }
 
 impl DeviceInner {
     pub(crate) fn engine(&self) -> Result<&Engine> {
         if self.engine.get().is_none() {
-            // Another thread may be faster.
+            // Another thread may have set it.
             let _ = self.engine.set(Engine::new(&self.context, Staging::new())?);
         }
         Ok(self.engine.get().expect("set above"))
@@ -62,11 +62,11 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
-/// Why there is none, as build.rs knows it.
+/// Why this build has no CUDA, from build.rs.
 const WITHOUT_CUDA: &str = concat!("this build has no CUDA: ", env!("PINLANE_WITHOUT_CUDA"));
 
-/// The CUDA runtime, unless this process was forked from one that has used it: opening a device
-/// there again does not help (soundness rule 14).
+/// The CUDA runtime, unless this process was forked from one that has used it: reopening a device
+/// there does not help (soundness rule 14).
 fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
     static FIRST_USE: FirstProcess = FirstProcess::new();
     let driver = driver::cuda_runtime().ok_or_else(|| {
@@ -90,8 +90,8 @@ fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
     ))
 }
 
-/// Refuses the number of a device that a machine has not. A program counts its GPUs by a call; how
-/// many devices a machine has is the program's own choice.
+/// Refuses the number of a device that the machine does not have. Its remedy differs from that for
+/// GPUs: the program itself chooses how many devices an emulated machine has.
 #[cfg(feature = "emulated")]
 pub(crate) fn check_ordinal(
     emulator: &Emulator,
@@ -112,8 +112,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NoDevice`] says what is missing: CUDA in this build, the driver, or the device.
-    /// [`ErrorKind::ForkedProcess`] in a child of a process that has used CUDA.
+    /// [`ErrorKind::NoDevice`], which says what is missing: CUDA in this build, the driver, or the
+    /// device. [`ErrorKind::ForkedProcess`] in a child of a process that has used CUDA.
     pub fn open(ordinal: Ordinal) -> Result<Device> {
         let driver = cuda_runtime("Device::open")?;
         let count = count(&*driver, "Device::open")?;
@@ -128,8 +128,8 @@ impl Device {
         Device::on(driver, ordinal)
     }
 
-    /// The GPUs of this machine; empty where there is none, no driver, or no CUDA in this build,
-    /// and in a forked child of a process that has used CUDA.
+    /// The GPUs of this machine. Empty if there is no GPU, no driver, or no CUDA in this build, and
+    /// in a forked child of a process that has used CUDA.
     #[must_use]
     pub fn available() -> Vec<DeviceInfo> {
         let Ok(driver) = cuda_runtime("Device::available") else { return Vec::new() };
@@ -178,12 +178,11 @@ impl Device {
         self.inner.context.emulator()
     }
 
-    /// GPU 0 where there is one, an emulated device where there is none; its [`name`](Self::name)
-    /// tells which.
+    /// GPU 0 if there is one, otherwise an emulated device; its [`name`](Self::name) shows which.
     ///
     /// # Errors
     ///
-    /// A GPU that is there but cannot be opened is an error, not a reason to emulate.
+    /// A GPU that exists but cannot be opened is an error, not a reason to emulate.
     #[cfg(feature = "emulated")]
     pub fn open_or_emulated() -> Result<Device> {
         match Device::open(0) {
@@ -219,13 +218,13 @@ impl Device {
         Ok(Device { inner: Arc::new(DeviceInner { context, heap, engine }) })
     }
 
-    /// Does in advance, on a thread of its own, what the first large copy of pageable memory or of
-    /// a file would otherwise wait for: page-locks the memory of [`Staging`] (32 MiB by default),
-    /// and starts copy threads. Returns at once, so that a program can read a header or allocate
-    /// device memory meanwhile.
+    /// Prepares large copies of pageable memory and of files in advance, on an extra thread:
+    /// page-locks the memory of [`Staging`] (32 MiB by default), and starts copy threads. Otherwise
+    /// the first such copy waits for that. Returns at once, so the program can read a header or
+    /// allocate device memory at the same time.
     ///
-    /// Call [`set_staging`](Self::set_staging) before. If something fails here, the first copy
-    /// tries it again and reports the error. In a forked child this does nothing.
+    /// Call [`set_staging`](Self::set_staging) before. If this fails, the first copy tries again
+    /// and reports the error. In a forked child this does nothing.
     pub fn warm_up(&self) {
         if !self.inner.context.is_current() {
             return;
@@ -238,8 +237,8 @@ impl Device {
         let _ = thread::start("pinlane-warm-up", Arc::clone(&self.inner), work);
     }
 
-    /// Records in `recording` what happens on this device from now on: on all its streams, in its
-    /// pools, and on the threads that help. Several devices may share a recording.
+    /// Records the work of this device in `recording` from now on: on all its streams, in its
+    /// pools, and on helper threads. Several devices may share a recording.
     ///
     /// # Errors
     ///
@@ -288,15 +287,15 @@ impl Device {
 
     /// Bytes that are never freed because the device failed: when their buffer was dropped, its
     /// last use could not be proven complete. Counts device memory, memory given to
-    /// [`register`](Self::register), and what a deleted tensor had ([`dlpack`](crate::dlpack)).
+    /// [`register`](Self::register), and the memory of deleted tensors ([`dlpack`](crate::dlpack)).
     #[must_use]
     pub fn quarantined_bytes(&self) -> usize {
         self.inner.context.quarantined()
     }
 
-    /// How many streams this crate has created on the device and not destroyed yet: those that the
-    /// program holds, those that a live buffer may still have to wait for, and a few of the crate's
-    /// own.
+    /// How many streams this crate has created on the device and not destroyed yet: streams that
+    /// the program holds, streams that a live buffer may still have to wait for, and a few internal
+    /// streams.
     #[must_use]
     pub fn live_streams(&self) -> usize {
         self.inner.context.live_streams()
@@ -305,8 +304,8 @@ impl Device {
     /// Allocates `len` elements of device memory. The contents are unspecified. Does not wait for
     /// the device: the allocation is made in stream order (`cudaMallocAsync`), or, before anything
     /// is freed on the device, by `cudaMalloc`, which is faster there. (The first buffer that is
-    /// dropped makes CUDA's pool, which takes some milliseconds.) Only if memory is short, it waits
-    /// for memory that has been dropped and is still in use.
+    /// dropped makes CUDA's pool, which takes some milliseconds.) Only if memory is short does it
+    /// wait, for dropped memory that is still in use.
     ///
     /// # Errors
     ///
@@ -315,8 +314,8 @@ impl Device {
         DeviceBuf::alloc(&self.inner.heap, len)
     }
 
-    /// Borrows `len` elements of device memory that somebody else allocated. Copies to and from it
-    /// are tracked. Dropping the buffer does not free the memory.
+    /// Borrows `len` elements of device memory that other code allocated. Copies to and from it are
+    /// tracked. Dropping the buffer does not free the memory.
     ///
     /// # Safety
     ///
@@ -352,7 +351,7 @@ impl Device {
     }
 
     /// Page-locks a slice while `work` runs. `work` gets the slice as a view for copies. The call
-    /// blocks to page-lock the slice, as [`register`](Self::register) does. At the end, also when
+    /// blocks to page-lock the slice, as [`register`](Self::register) does. At the end, even if
     /// `work` panics, it blocks until the device is done with the slice.
     ///
     /// ```
@@ -367,7 +366,7 @@ impl Device {
     ///
     /// # Aborts
     ///
-    /// Aborts the process if a copy may still be under way and every way to wait for it fails, for
+    /// Aborts the process if a copy may still be running and every way to wait for it fails, for
     /// example because the device is lost. The device may then still write to the slice, and on
     /// return the slice would belong to the caller again. If memory must survive the loss of a
     /// device, give it to [`register`](Self::register), which keeps it.
@@ -390,8 +389,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](ErrorKind::InvalidValue) for sizes that make no ring, and after the first
-    /// such copy; [`ForkedProcess`](ErrorKind::ForkedProcess).
+    /// [`InvalidValue`](ErrorKind::InvalidValue) for sizes that do not make a ring, and after the
+    /// first such copy; [`ForkedProcess`](ErrorKind::ForkedProcess).
     pub fn set_staging(&self, options: Staging) -> Result<()> {
         options.check()?;
         let engine = Engine::new(self.context(), options)?;

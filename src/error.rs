@@ -1,4 +1,4 @@
-//! What went wrong, in which call, and what to do about it.
+//! Errors: what failed, in which call, and what to do about it.
 //!
 //! Every fallible function of the crate returns [`Error`]. It is one pointer wide, so a `Result`
 //! costs the hot path nothing. It carries a [`kind`](Error::kind) to match on, the
@@ -17,7 +17,7 @@ pub use pinlane_driver::CudaCode;
 /// The result of a pinlane call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of failure an [`Error`] is; the thing to match on.
+/// The kind of an [`Error`], to match on.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
@@ -29,15 +29,15 @@ pub enum ErrorKind {
     OutOfRange,
     /// The device still uses the buffer. Only the `try_*` functions return this; others wait.
     NotReady,
-    /// The pool's budget is spent, and no block is in flight that could be waited for.
+    /// The pool's budget is spent, and there is no block in flight to wait for.
     BudgetExhausted,
-    /// What was waited for did not happen in time.
+    /// The wait did not end in time.
     TimedOut,
     /// The system cannot page-lock more memory.
     OutOfHostMemory,
     /// The device is out of memory.
     OutOfDeviceMemory,
-    /// No usable device: no toolkit at build time, no driver, no GPU, or no GPU of that number.
+    /// No usable device: no toolkit at build time, no driver, no GPU, or no GPU with that number.
     NoDevice,
     /// The operation is not supported by this build, device or stream.
     Unsupported,
@@ -63,9 +63,9 @@ pub enum ErrorKind {
     /// The program's own code that produces batches for prefetching failed. Its error is the
     /// source.
     Producer,
-    /// There are no more batches. Only the C interface says so.
+    /// There are no more batches. Only the C interface returns this.
     End,
-    /// The call was withdrawn. Only the C interface says so.
+    /// The call was withdrawn. Only the C interface returns this.
     Cancelled,
     /// Any other failure that the CUDA runtime reported; see [`Error::cuda_code`].
     Cuda,
@@ -85,8 +85,8 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What went wrong, in words. Some errors are made often and seldom read, such as
-/// [`ErrorKind::NotReady`]: their text is made when it is read.
+/// What failed, in words. Some errors are frequent and seldom read, such as
+/// [`ErrorKind::NotReady`]: their text is formatted on demand.
 #[derive(Clone)]
 pub(crate) enum Found {
     Known(&'static str),
@@ -119,7 +119,7 @@ impl fmt::Display for Found {
 }
 
 impl Error {
-    /// An error of this crate's own making. `context` says what was found, `remedy` what to do.
+    /// An error that this crate detects. `context` says what it found, `remedy` what to do.
     #[cold]
     pub(crate) fn new(
         kind: ErrorKind,
@@ -148,14 +148,14 @@ impl Error {
         Error::new(kind, operation, context, remedy).with_code(code)
     }
 
-    /// The same error, with what it comes from.
+    /// The same error, with its source.
     #[cold]
     pub(crate) fn with_source(mut self, source: Box<dyn std::error::Error + Send + Sync>) -> Self {
         self.0.source = Some(source.into());
         self
     }
 
-    /// The same error, of that operation.
+    /// The same error, with `operation` as the failed call.
     #[cfg(feature = "capi")]
     pub(crate) fn of_operation(mut self, operation: &'static str) -> Self {
         self.0.operation = operation;
@@ -176,7 +176,7 @@ impl Error {
         self.0.kind
     }
 
-    /// The code that the CUDA runtime returned, if it was the runtime that failed.
+    /// The code that the CUDA runtime returned, if the runtime failed.
     #[must_use]
     pub fn cuda_code(&self) -> Option<CudaCode> {
         self.0.cuda
@@ -194,13 +194,13 @@ impl Error {
         self.0.remedy.in_rust()
     }
 
-    /// Whether its text was made together with the error, and not later.
+    /// Whether its text was formatted when the error was made, and not on demand.
     #[cfg(all(test, feature = "capi", feature = "emulated"))]
     pub(crate) fn has_text(&self) -> bool {
         matches!(self.0.context, Found::Made(_))
     }
 
-    /// What was found, and what to do about it, for messages in another language.
+    /// What was found, and what to do about it, for messages in another programming language.
     #[cfg(feature = "capi")]
     pub(crate) fn context_and_remedy(&self) -> (&Found, Remedy) {
         (&self.0.context, self.0.remedy)
@@ -273,8 +273,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// A call took a value and failed: this is the value, and the error. `?` turns it into an
-/// [`Error`].
+/// The error of a call that took a value, with the value. `?` turns it into an [`Error`].
 pub struct Refused<V> {
     /// The value that the call was given.
     pub value: V,

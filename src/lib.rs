@@ -22,13 +22,13 @@
 //! # What the crate promises
 //!
 //! * **No safe call can observe or cause a torn copy**, whatever is dropped, forgotten, moved to
-//!   another thread, cancelled or unwound. Each buffer knows who still uses it. No promise depends
-//!   on the `Drop` of a guard.
+//!   another thread, cancelled or unwound. Each buffer tracks the operations that still use it. No
+//!   promise depends on the `Drop` of a guard.
 //! * **Streams that share a buffer are ordered for you**, on the device, without blocking the host.
 //! * **Every asynchronous call returns a [`Ticket`]**: wait for it, query it, `.await` it, or drop
 //!   it.
-//! * **The emulated device behaves like a GPU** ([`emulated`]). Everything above it is the
-//!   same code, so a test without a GPU tests what runs on one.
+//! * **The emulated device behaves like a GPU** ([`emulated`]). Everything above it is the same
+//!   code, so a test without a GPU tests the code that runs on a GPU.
 //!
 #![doc = include_str!("guide.md")]
 #![deny(unsafe_code)]

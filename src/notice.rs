@@ -1,15 +1,14 @@
-//! What no call can return: memory that is lost, and releases that failed where nobody looks.
+//! Events that no call can return: lost memory, and releases that failed in a drop.
 //!
-//! Such things are counted (`Device::quarantined_bytes`, the statistics of pools), and told to a
-//! listener of the program, if it has one.
+//! They are counted (`Device::quarantined_bytes`, the statistics of pools), and reported to the
+//! program's listener, if it has one.
 //!
 //! # Invariants
 //!
-//! * The listener is called with nothing of this crate locked, and on any thread. What it unwinds
-//!   with ends here.
-//! * A listener that was replaced is not running any more when [`listen`] returns, and is not
-//!   called again. The exception is a listener that replaces itself.
-//! * What happens inside the listener is not told.
+//! * The listener is called on any thread, without locks of this crate. Its panics end here.
+//! * When [`listen`] returns, the replaced listener is no longer running, and is not called again.
+//!   The exception is a listener that replaces itself.
+//! * Events inside the listener are not reported.
 
 use std::cell::Cell;
 use std::fmt::Display;
@@ -18,15 +17,15 @@ use std::sync::Arc;
 use crate::process::{PerProcess, call_user, is_exiting};
 use crate::sync::{Condvar, Mutex};
 
-/// What has happened.
+/// The kind of event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
     /// Memory is never freed and never reused, because nothing proves that the device is done with
     /// it.
     Quarantined,
-    /// The system did not take memory back.
+    /// The system refused to take memory back.
     NotReleased,
-    /// A call that frees something failed, perhaps where its result is not looked at.
+    /// A call that frees a resource failed, perhaps where its result is ignored.
     #[cfg_attr(not(feature = "capi"), allow(dead_code))]
     FreeRefused,
 }
@@ -64,7 +63,7 @@ pub(crate) fn listen(function: Option<Box<Function>>) {
     let mut state = notices.state.lock();
     let listener = function.map(|function| Arc::new(Listener { function }));
     let former = std::mem::replace(&mut state.listener, listener);
-    // The new one's calls are waited for too, if there are any. A listener does not run for long.
+    // This may also wait for calls of the new listener. A listener does not run for long.
     while state.running > 0 && !INSIDE.get() {
         state = notices.ended.wait(state);
     }
@@ -72,10 +71,11 @@ pub(crate) fn listen(function: Option<Box<Function>>) {
     drop(former);
 }
 
-/// Tells the listener, if there is one. `text` is made only then.
+/// Calls the listener, if there is one. Only then is `text` called.
 #[cold]
 pub(crate) fn tell(event: Notice, text: impl FnOnce() -> String) {
-    // When the process ends, everything is lost, and nobody wants to know (soundness rule 14).
+    // At the end of the process everything is lost, which is not worth a report (soundness rule
+    // 14).
     if INSIDE.get() || is_exiting() {
         return;
     }
@@ -91,14 +91,14 @@ pub(crate) fn tell(event: Notice, text: impl FnOnce() -> String) {
     notices.ended.notify_all();
 }
 
-/// Memory is lost: nothing proves that the device is done with it.
+/// Reports lost memory: nothing proves that the device is done with it.
 pub(crate) fn quarantined(bytes: usize, of: impl Display) {
     tell(Notice::Quarantined, || {
         format!("{bytes} bytes {of} are lost: nothing proves that the device is done with them")
     });
 }
 
-/// Memory is lost: the system did not take it back.
+/// Reports lost memory: the system refused to take it back.
 pub(crate) fn not_released(bytes: usize) {
     tell(Notice::NotReleased, || {
         format!("{bytes} bytes of page-locked memory are lost: the system did not take them back")
@@ -113,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// Other tests of the process may tell of losses at the same time.
+    /// Other tests of the process may report losses at the same time.
     const MINE: &str = "a test of notices";
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
                 counts.fetch_add(1, Ordering::Relaxed);
                 entered.send(()).expect("heard");
                 std::thread::sleep(Duration::from_millis(50));
-                tell(Notice::FreeRefused, || unreachable!("what happens inside is not told"));
+                tell(Notice::FreeRefused, || unreachable!("not reported in a listener"));
                 ends.store(true, Ordering::Relaxed);
                 std::panic::resume_unwind(Box::new("on purpose"));
             }

@@ -1,12 +1,13 @@
-//! Which process, and which kind of thread, a call comes from, and whether the process is ending.
+//! Finds out which process and which kind of thread a call comes from, and whether the process is
+//! ending.
 //!
-//! Two facts about the caller decide whether the CUDA runtime may be called at all:
+//! Two rules decide whether a caller may call the CUDA runtime:
 //!
 //! * After `fork` the child must not use what its parent initialised
 //!   (`cudaErrorInitializationError` is the best that can happen). Every [`Process`] mark taken
 //!   before the fork is stale in the child.
 //! * Inside a host function the runtime must not be called (CUDA Runtime API,
-//!   `cudaLaunchHostFunc`). [`in_host_function`] tells.
+//!   `cudaLaunchHostFunc`). [`in_host_function`] detects that.
 
 use std::cell::Cell;
 use std::io::Write;
@@ -20,14 +21,14 @@ pub(crate) use pinlane_base::thread;
 use crate::error::Error;
 
 /// Ends the process, because a borrow cannot end: a device may access the memory at any time, so
-/// giving it back would be undefined behaviour. A process that is already ending is left to end;
-/// this thread then waits. Any other process aborts.
+/// giving it back would be undefined behaviour. Aborts the process, unless it is already ending:
+/// then this thread only waits for the end.
 #[cold]
 pub(crate) fn borrow_cannot_end(ptr: *const u8, bytes: usize, error: &Error, remedy: &str) -> ! {
     while is_exiting() {
         std::thread::park();
     }
-    // Not `eprintln`, which panics if nobody reads it.
+    // Not `eprintln`, which panics if stderr is closed.
     let _ = writeln!(
         std::io::stderr(),
         "pinlane: aborting. The device may still use {bytes} borrowed bytes at {ptr:p} and cannot \
@@ -58,11 +59,12 @@ pub(crate) fn as_host_function<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Gives `owned` to `release` where CUDA calls are allowed: here, or on a new thread if the caller
-/// is inside a host function (soundness rule 8: memory is freed only from ordinary threads).
+/// Passes `owned` to `release` on a thread where CUDA calls are allowed: on this thread, or on a
+/// new one if the caller is inside a host function (soundness rule 8: memory is freed only from
+/// ordinary threads).
 ///
 /// If no thread can be started, `owned` is forgotten, because a device may still use it, and `lost`
-/// counts what that loses (soundness rule 19). In a forked child nothing counts.
+/// counts the loss (soundness rule 19). In a forked child nothing is counted.
 pub(crate) fn on_ordinary_thread<T: Send + 'static>(
     owned: T,
     release: impl FnOnce(T) + Send + 'static,

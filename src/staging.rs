@@ -1,4 +1,4 @@
-//! How copies of pageable memory are staged: the ring of page-locked memory that they go through
+//! Staging of copies of pageable memory: the ring of page-locked memory that they go through
 //! ([`Staging`]), and the threads that fill and empty it ([`CopyTeam`]).
 
 pub use crate::copy::staged::Staging;

@@ -82,8 +82,8 @@ impl Device {
         self.stream_of(adopt_stream(self.context(), RawStream::LEGACY))
     }
 
-    /// The calling thread's default stream (`cudaStreamPerThread`). Work can be enqueued on it by
-    /// this thread only; on any other the handle names another stream, and calls fail with
+    /// The calling thread's default stream (`cudaStreamPerThread`). Only this thread can enqueue
+    /// work on it. On another thread the handle names another stream, and calls fail with
     /// [`ErrorKind::WrongThread`].
     #[must_use]
     pub fn per_thread_stream(&self) -> Stream {
@@ -125,8 +125,8 @@ impl Stream {
         self.timeline.raw().device
     }
 
-    /// The `cudaStream_t`, for foreign code. This crate does not see what is enqueued there: tell
-    /// it with [`foreign`](Self::foreign) if that uses its buffers.
+    /// The `cudaStream_t`, for foreign code. This crate does not see work that other code enqueues
+    /// there: report it with [`foreign`](Self::foreign) if it uses this crate's buffers.
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.timeline.expose();
@@ -181,7 +181,8 @@ impl Stream {
     /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaStreamWaitEvent`
     /// reports.
     pub unsafe fn wait_event(&self, event: *mut c_void) -> Result<()> {
-        // Work that this crate does not see now holds up the stream, as if it were enqueued there.
+        // From now on work that this crate does not see may hold up the stream, as if it were
+        // enqueued there.
         self.timeline.expose();
         self.with_event("cudaStreamWaitEvent", event, |driver, stream, event| {
             // SAFETY: the stream is live, and so is the event, by the precondition.
@@ -190,7 +191,7 @@ impl Stream {
     }
 
     /// Captures everything enqueued on this stream so far in `event`, a `cudaEvent_t` of the
-    /// caller: to wait for the event is to wait for that work. Does not block.
+    /// caller: a wait for the event waits for that work. Does not block.
     ///
     /// # Safety
     ///
@@ -219,18 +220,18 @@ impl Stream {
             .map_err(|code| self.timeline.context().error(code, call, "with the caller's event"))
     }
 
-    /// Calls `function` on a thread of the CUDA runtime once all earlier work of the stream is
-    /// complete; later work of the stream waits for it. Does not block.
+    /// Calls `function` on a thread of the CUDA runtime after all earlier work of the stream is
+    /// complete. Later work of the stream waits for it. Does not block.
     ///
     /// `function` must not wait for device work: CUDA calls are forbidden there, and this crate's
     /// calls fail with [`ErrorKind::Unsupported`]. Dropping buffers in it is fine. A panic in it is
-    /// caught and discarded. After a device error the function may never be called, and what it
-    /// owns leaks.
+    /// caught and discarded. After a device error the function may never be called, and its
+    /// captured values leak.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaLaunchHostFunc`
-    /// reports. After an error the function is not called; it has been dropped.
+    /// reports. After an error the function has been dropped, and is not called.
     pub fn launch_host<F>(&self, function: F) -> Result<Ticket>
     where
         F: FnOnce() + Send + 'static,
@@ -241,8 +242,8 @@ impl Stream {
             let data = Arc::into_raw(Arc::clone(&slot)).cast_mut().cast::<c_void>();
             self.timeline.shown(Work { name: "Stream::launch_host", bytes: 0 }, || {
                 // SAFETY: the stream is live (`submit`). `call_once` accepts `data` once, on any
-                // thread since the closure is `Send + 'static`, does not unwind, and calls no
-                // driver: the thread is marked, and `Context::driver` refuses.
+                // thread since the closure is `Send + 'static`, does not unwind, and makes no
+                // driver call: the thread is marked, and `Context::driver` refuses.
                 unsafe { driver.launch_host(raw, call_once::<F>, data) }
             })
         })?;
@@ -250,9 +251,9 @@ impl Stream {
             self.timeline.context().error(code, "cudaLaunchHostFunc", "enqueuing a host function")
         });
         if let Err(error) = launched.and(submission.fenced)
-            // The call may be enqueued all the same: the error may be that of earlier work, or that
-            // of the fence. So the function is taken back, and the call's share of the slot may
-            // leak (soundness rule 8). If it has been called already, it was not refused.
+            // The function may be enqueued nevertheless: the error may come from earlier work, or
+            // from the fence. So the function is taken back, and the call's reference to the slot
+            // may leak (soundness rule 8). If it has been called already, it was not refused.
             && let Some(function) = take(&slot)
         {
             drop(function);
@@ -287,7 +288,7 @@ impl Stream {
     }
 }
 
-/// A host function until somebody takes it: the call, or `launch_host` if the call was refused.
+/// A host function, until the call takes it, or `launch_host` if the call was refused.
 type Slot<F> = Mutex<Option<F>>;
 
 fn take<F>(slot: &Slot<F>) -> Option<F> {
@@ -298,7 +299,8 @@ fn take<F>(slot: &Slot<F>) -> Option<F> {
 ///
 /// * `data` came from `Arc::into_raw` of an `Arc<Slot<F>>` and is passed here once.
 unsafe extern "C" fn call_once<F: FnOnce() + Send>(data: *mut c_void) {
-    // SAFETY: by the precondition the pointer is one share of the slot, handed over here.
+    // SAFETY: by the precondition the pointer is one reference to the slot, which is passed on
+    // here.
     let slot = unsafe { Arc::from_raw(data.cast_const().cast::<Slot<F>>()) };
     let Some(function) = take(&slot) else { return };
     // A panic ends here: unwinding into the C frames of the runtime is undefined. Its payload may

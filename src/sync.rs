@@ -1,7 +1,7 @@
 //! Locks without poisoning, and other small tools for threads.
 //!
-//! Poisoning is of no use here: no user code runs under a lock of this crate, and every critical
-//! section leaves consistent data behind even if it panics.
+//! Poisoning is useless here: no user code runs under a lock of this crate, and every critical
+//! section leaves its data consistent even if it panics.
 
 pub(crate) mod asymmetric;
 
@@ -11,7 +11,7 @@ pub(crate) use pinlane_base::lock::{Condvar, Mutex, MutexGuard};
 pub(crate) use pinlane_base::sanitizer;
 use std::ops::Deref;
 
-/// On cache lines of its own: several threads write it, and others read what lies beside it.
+/// A value on its own cache lines: several threads write it, and others read its neighbours.
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
 
@@ -51,7 +51,8 @@ pub(crate) mod cell {
             UnsafeCell(std::cell::UnsafeCell::new(value))
         }
 
-        /// Gives `f` the pointer. To dereference it, the caller needs the right to the contents.
+        /// Passes the pointer to `f`. To dereference it, the caller needs the right to the
+        /// contents.
         #[inline]
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())

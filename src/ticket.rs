@@ -1,11 +1,11 @@
-//! Tickets: how to learn that an asynchronous operation is complete.
+//! Tickets show when an asynchronous operation is complete.
 //!
 //! A [`Ticket`] only observes. Dropping, forgetting or cancelling it changes nothing about the
 //! operation or the buffers, which keep track of themselves (soundness rules 2 and 3).
 //!
 //! Awaiting costs the device nothing: no host function is enqueued. One thread of the process
 //! queries the events of all awaited tickets; the first `.await` that finds its operation pending
-//! starts it. It leaves the calling of wakers to others ([`wakers`]), so no task can hold it up.
+//! starts it. Other threads call the wakers ([`wakers`]), so no task can hold it up.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -24,34 +24,34 @@ use crate::sync::Mutex;
 use crate::timeline::Timeline;
 use crate::wakers;
 
-/// Knows when an asynchronous operation is complete: [`wait`](Self::wait),
+/// Shows when an asynchronous operation is complete, by [`wait`](Self::wait),
 /// [`wait_timeout`](Self::wait_timeout), [`is_done`](Self::is_done) or `.await`.
 ///
 /// Copies of at most 64 KiB share events. Such a copy may count as pending until up to seven more
-/// of them, enqueued right after it on the same stream, are complete too, and those that other
+/// of them, enqueued right after it on the same stream, are complete too, and copies that other
 /// threads enqueue there at the same moment. A [`wait`](Self::wait) for a stream's last operation,
-/// and an `.await`, may also wait for what other threads enqueue there at that moment. Nothing else
-/// delays a ticket.
+/// and an `.await`, may also wait for work that other threads enqueue there at that moment. Nothing
+/// else delays a ticket.
 pub struct Ticket {
-    /// `None` for an operation that had nothing to do.
+    /// `None` for an operation without work.
     at: Option<(Arc<Timeline>, u64)>,
-    /// Where the last poll has left its waker.
+    /// The slot with the waker of the last poll.
     slot: Option<Arc<WakerSlot>>,
 }
 
-/// The clone is a future of its own, which nothing has polled.
+/// The clone is a separate future, which has not been polled.
 impl Clone for Ticket {
     fn clone(&self) -> Self {
         Ticket { at: self.at.clone(), slot: None }
     }
 }
 
-/// The waker of the last poll of one future. `None` when it has been woken: the next poll needs a
+/// The waker of the last poll of one future. `None` after it has been woken: the next poll needs a
 /// new slot.
 struct WakerSlot(Mutex<Option<Waker>>);
 
 impl WakerSlot {
-    /// Puts a waker in the place of the last one; gives it back if that has been woken.
+    /// Replaces the last waker; returns the new one if the last has been woken.
     fn replace(&self, waker: Waker) -> Result<(), Waker> {
         let mut place = self.0.lock();
         let Some(last) = &mut *place else { return Err(waker) };
@@ -74,7 +74,7 @@ impl Ticket {
         Ticket { at: Some((stream, position)), slot: None }
     }
 
-    /// The ticket of an operation that had nothing to do.
+    /// The ticket of an operation without work.
     pub(crate) fn done() -> Self {
         Ticket { at: None, slot: None }
     }
@@ -93,13 +93,13 @@ impl Ticket {
         self.wait_in("Ticket::wait")
     }
 
-    /// As [`wait`](Self::wait), in a call of that name.
+    /// As [`wait`](Self::wait), in the call that `operation` names.
     pub(crate) fn wait_in(&self, operation: &'static str) -> Result<()> {
         self.at().map_or(Ok(()), |(stream, position)| stream.wait(position, operation))
     }
 
-    /// As [`wait`](Self::wait), but blocks for no longer than `timeout`. It asks the device again
-    /// and again, and sleeps for at most 0.2 ms in between.
+    /// As [`wait`](Self::wait), but blocks for no longer than `timeout`. It queries the device
+    /// repeatedly, and sleeps for at most 0.2 ms in between.
     ///
     /// # Errors
     ///
@@ -166,7 +166,8 @@ impl Future for Ticket {
 }
 
 impl Ticket {
-    /// Wakes `waker`, in place of that of the last call, once the operation is no longer pending.
+    /// Wakes `waker`, instead of the waker of the last call, when the operation is no longer
+    /// pending.
     fn watch(&mut self, waker: Waker) -> Result<()> {
         let waker = match &self.slot {
             Some(slot) => match slot.replace(waker) {
@@ -212,7 +213,7 @@ type Watched = (Ticket, Weak<WakerSlot>);
 /// long as no thread can be started.
 type Watcher = Mutex<Option<Sender<Watched>>>;
 
-/// Wakes the waker in `slot` once `ticket` is no longer pending.
+/// Wakes the waker in `slot` when `ticket` is no longer pending.
 fn watch(ticket: Ticket, slot: Weak<WakerSlot>) -> Result<()> {
     static WATCHER: PerProcess<Watcher> = PerProcess::new();
     let watcher = watcher(WATCHER.get()).map_err(|error| no_watcher(&error))?;
@@ -261,11 +262,12 @@ fn watch_all(incoming: &Receiver<Watched>) {
     }
 }
 
-/// The awaited tickets, by stream and position. A stream is FIFO, so a round asks for the first of
-/// each, and for the next ones only while they are done: what is pending costs others nothing.
+/// The awaited tickets, by stream and position. A stream is FIFO, so a round queries the first
+/// ticket of each stream, and the next one only if that is done: pending tickets cost the others
+/// nothing.
 ///
-/// A future has one slot, however often it is polled and by whichever wakers; a slot costs a
-/// constant time. What a dropped future leaves stays until its stream comes to it.
+/// A future has one slot, even if it is polled often and with different wakers; a slot costs
+/// constant time. The slot of a dropped future stays until its stream reaches it.
 #[derive(Default)]
 struct Watchlist(HashMap<usize, BTreeMap<u64, Awaited>>);
 
@@ -280,7 +282,7 @@ impl Watchlist {
         let (_, slots) = stream.entry(position).or_insert_with(|| (ticket, Vec::new()));
         if slots.len() == slots.capacity() {
             slots.retain(|slot| slot.strong_count() > 0);
-            // As many can come as have stayed before the next search.
+            // Room for as many new slots as have stayed, before the next search.
             slots.reserve(slots.len().max(4));
         }
         slots.push(slot);
@@ -361,7 +363,7 @@ mod tests {
             slot
         }
 
-        /// Lets the stream run, and looks at the list.
+        /// Lets the stream run, then checks the list.
         fn run(&mut self, stream: usize) -> bool {
             self.emulator.release(self.streams[stream].timeline.raw()).expect("live");
             self.list.wake_those_done()

@@ -1,8 +1,8 @@
-//! Wakers and other code of the user's, called on threads that nobody depends on.
+//! Calls wakers and other user code on threads that no other thread depends on.
 //!
 //! A waker is the executor's code. It may run its task on the spot, and the task may then block on
 //! anything: on memory that the pool's thread must get, or on a ticket that the watcher must wake.
-//! So no thread that others depend on calls, clones or drops a waker. It hands wakers over to the
+//! So no thread that others depend on calls, clones or drops a waker. It passes wakers to the
 //! *helpers*:
 //!
 //! ```text
@@ -17,9 +17,9 @@
 //!   [`STUCK_AFTER`], the next helper takes its place. So there is one thread for each stuck waker,
 //!   and a few more.
 //! * While the queue is not empty, a helper is idle or about to start, or could not be started. In
-//!   the last case the thread that hands a waker over calls the queued ones itself. That is right
-//!   for all wakers except those that run their task on the spot and block there.
-//! * A helper that finds nothing to do for [`LINGER`] ends.
+//!   the last case the thread that passes a waker calls the queued ones itself. That works for all
+//!   wakers except those that run their task on the spot and block there.
+//! * A helper that is idle for [`LINGER`] ends.
 //! * No waker is called, dropped or cloned under the lock.
 
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ pub(crate) fn wake(waker: Waker) {
     HELPERS.get().hand_over(waker);
 }
 
-/// Calls other code of the user's, on another thread.
+/// Calls other user code, on another thread.
 #[cfg(feature = "tracing")]
 pub(crate) fn run(function: impl FnOnce() + Send + 'static) {
     struct Once<F>(Mutex<Option<F>>);
@@ -62,7 +62,7 @@ pub(crate) fn run(function: impl FnOnce() + Send + 'static) {
 
 static HELPERS: PerProcess<WakerThreads> = PerProcess::new();
 
-/// Called and dropped separately, so that a drop that panics does not do so during another panic.
+/// Calls and drops it separately, so that a panic in the drop does not happen during another panic.
 fn call(waker: Waker) {
     call_user(|| waker.wake_by_ref());
     call_user(|| drop(waker));
@@ -79,11 +79,11 @@ struct WakerQueue {
     wakers: VecDeque<Waker>,
     /// How many helpers are not inside a waker, including those that are about to start.
     idle: usize,
-    /// How many of those wait to take over.
+    /// How many of these wait to take over.
     watching: usize,
     /// How many wakers have been started; gives each a number.
     begun: u64,
-    /// The waker that the runner is in, and since when.
+    /// The waker that the runner is calling, and since when.
     running: Option<(u64, Instant)>,
 }
 
@@ -132,7 +132,7 @@ impl WakerThreads {
         }
     }
 
-    /// Sleeps until there may be something to do; `None` if this helper is no longer needed.
+    /// Sleeps until there may be work; `None` if this helper is no longer needed.
     fn linger(
         &self,
         mut state: MutexGuard<'static, WakerQueue>,

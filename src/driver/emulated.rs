@@ -1,4 +1,4 @@
-//! The emulated device: the crate `pinlane-emulator`, which says here how it works.
+//! The emulated device: the crate `pinlane-emulator`, whose documentation follows.
 
 #[cfg(feature = "capi")]
 pub(crate) use pinlane_emulator::asked_for;
@@ -11,7 +11,7 @@ pub use pinlane_emulator::{
     explore_steps,
 };
 
-/// Findings name the program's lines, and none of this crate's.
+/// Findings name lines of the program, not of this crate.
 pub(crate) fn leave_out_lines() {
     static OWN: pinlane_base::sources::Sources = pinlane_base::own_sources!("driver/emulated.rs");
     pinlane_emulator::leave_out(&OWN);

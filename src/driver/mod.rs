@@ -1,8 +1,8 @@
-//! The seam: what the crate needs from a CUDA runtime, one method a CUDA call, and its own
+//! The seam: what the crate needs from a CUDA runtime, one method for each CUDA call, and its own
 //! [`Kernels`]. The crate `pinlane-driver` defines it.
 //!
-//! Everything above this module is written against [`Driver`]; nothing above it can tell which
-//! driver it has. Two exist: `cuda`, a thin layer over the CUDA runtime, and [`emulated`], a CUDA
+//! Everything above this module is written against [`Driver`]; code above it cannot distinguish the
+//! drivers. There are two: `cuda`, a thin layer over the CUDA runtime, and [`emulated`], a CUDA
 //! runtime in pure Rust for machines without a GPU and for finding bugs.
 //!
 //! This module is public so that conformance tests can drive both implementations; it is not

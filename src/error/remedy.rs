@@ -1,10 +1,10 @@
 //! What to do about an error.
 
-/// What to do about an error. A program must not be told to call functions of another language, so
-/// a remedy that names functions is a key: Rust's words for it stand here, C's in `capi/remedy.rs`.
+/// What to do about an error. A message must not name functions of another language, so a remedy
+/// that names functions is a key: its Rust text is here, its C text in `capi/remedy.rs`.
 #[derive(Clone, Copy)]
 pub(crate) enum Remedy {
-    /// The same words in every language. They name no functions.
+    /// The same text in every language, without names of functions.
     Words(&'static str),
     ListDevices,
     ChooseDevice,

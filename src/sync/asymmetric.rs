@@ -1,29 +1,31 @@
-//! Two fences that meet, one of which costs nothing where the kernel helps.
+//! Two fences that synchronise with each other. One of them costs nothing if the kernel helps.
 //!
-//! Two threads that each store, fence, and then load what the other stored cannot both miss the
-//! other's store. Where one side is hot and the other rare, the rare side can pay for both: Linux's
-//! `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED` returns when every running thread of the
-//! process has passed a full memory barrier. The hot side then only has to hold back the compiler.
+//! If two threads each store, fence, and then load what the other stored, at least one of them sees
+//! the other's store. If one side is hot and the other rare, the rare side can pay for both:
+//! Linux's `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED` returns when every running
+//! thread of the process has passed a full memory barrier. The hot side then needs only a compiler
+//! fence.
 //!
-//! A process may forbid itself `membarrier` later (`seccomp(2)`), when the hot sides already rely
-//! on it. The rare side then [visits](membarrier::visit_all_cpus) every CPU instead, which is slow
-//! and needs no further right.
+//! A process may forbid `membarrier` later (`seccomp(2)`), when the hot sides already rely on it.
+//! The rare side then [visits](membarrier::visit_all_cpus) every CPU instead, which is slow but
+//! needs no other permission.
 
 use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 /// The kind of fences that this process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fences {
-    /// The light fence is one for the compiler only.
+    /// The light fence is only a compiler fence.
     kernel_helps: bool,
 }
 
-/// What the kernel offers, found out once.
+/// What the kernel offers, queried once.
 ///
-/// The first call takes 10 to 20 ms in a process of several threads, and microseconds in one that
-/// has a single thread. So it comes before CUDA starts threads of its own.
+/// The first call takes 10 to 20 ms in a process of several threads, and microseconds in a process
+/// with a single thread. So it comes before CUDA starts its threads.
 pub(crate) fn fences() -> Fences {
-    // No lock, which a forked child could find held. Threads that ask at once get the same answer.
+    // No lock, because a forked child could find it held. Threads that query at the same time get
+    // the same answer.
     static ANSWER: AtomicU8 = AtomicU8::new(UNASKED);
     const UNASKED: u8 = 0;
     let answer = match ANSWER.load(Ordering::Relaxed) {
@@ -64,13 +66,13 @@ mod membarrier {
     }
 
     pub(super) fn register() -> bool {
-        // The second call shows that what was registered is not forbidden by a sandbox.
+        // The second call shows that a sandbox does not forbid the registered command.
         call(REGISTER_PRIVATE_EXPEDITED) && call(PRIVATE_EXPEDITED)
     }
 
     pub(super) fn run() {
         if !call(PRIVATE_EXPEDITED) && !visit_all_cpus() {
-            // The hot sides rely on it, and nobody can tell them. To go on could hand out one block
+            // The hot sides rely on it, and cannot be notified. Continuing could allocate one block
             // twice.
             eprintln!(
                 "pinlane: membarrier(2) and sched_setaffinity(2) were forbidden after pinlane \
@@ -85,10 +87,9 @@ mod membarrier {
     const WORD: usize = usize::BITS as usize;
     type Mask = [usize; CPUS / WORD];
 
-    /// Runs on one CPU after the other. A thread that ran on a CPU when this began has left it by
-    /// the time that this thread runs there, and a context switch is a full memory barrier. CPUs
-    /// that are refused are offline, or not for this process. False if even the present ones were
-    /// refused.
+    /// Runs on one CPU after the other. A thread that ran on a CPU when this began has left it when
+    /// this thread runs there, and a context switch is a full memory barrier. Refused CPUs are
+    /// offline, or not available to this process. False if even the current CPUs were refused.
     pub(super) fn visit_all_cpus() -> bool {
         let mut allowed: Mask = [0; CPUS / WORD];
         // SAFETY: the mask is live for the call to write as many bytes as it has.

@@ -1,8 +1,8 @@
-//! Timelines: what the crate does on a device and on the host, and when.
+//! Timelines: the crate's work on a device and on the host, with times.
 //!
 //! A [`Recording`] notes the copies and other work of all streams, timed by the device's own clock,
-//! and what threads of the host do for them: enqueue, wait, copy to and from page-locked slots,
-//! page-lock. When it stops, it becomes a [`Trace`], which can be written as JSON for Perfetto and
+//! and what host threads do for them: enqueue, wait, copy to and from page-locked slots, page-lock.
+//! When it stops, it becomes a [`Trace`], which can be written as JSON for Perfetto and
 //! chrome://tracing, or drawn as SVG.
 //!
 //! ```
@@ -29,9 +29,9 @@
 //!
 //! # NVTX
 //!
-//! With the feature `nvtx`, tools such as Nsight Systems see what threads of the host do, recorded
-//! or not: as NVTX ranges in the domain `pinlane`. A range's message is the call that it is for,
-//! such as `Stream::upload`. Its payload is the number of bytes, or 0. Its category is one of:
+//! With the feature `nvtx`, tools such as Nsight Systems see the work of host threads, recorded or
+//! not, as NVTX ranges in the domain `pinlane`. A range's message is its call, such as
+//! `Stream::upload`. Its payload is the number of bytes, or 0. Its category is one of:
 //!
 //! * `enqueue`: a copy, a fill, a checksum, an allocation on the device, or work of another library
 //!   ([`Stream::foreign`](crate::Stream::foreign)) is enqueued;
@@ -39,11 +39,11 @@
 //! * `stage`: a thread copies between a page-locked slot and pageable memory or a file;
 //! * `page-lock`: memory is page-locked, when a pool grows.
 //!
-//! A tool's library is found as NVTX finds it: it is loaded already, or the environment variable
-//! `NVTX_INJECTION64_PATH`, which Nsight Systems sets, has its path. The feature needs neither a
-//! toolkit nor a C compiler. Without a tool a call pays one branch.
+//! A tool's library is found in the same way as by NVTX: it is loaded already, or the environment
+//! variable `NVTX_INJECTION64_PATH`, which Nsight Systems sets, has its path. The feature needs
+//! neither a toolkit nor a C compiler. Without a tool a call pays one branch.
 //!
-//! The [events](crate::pool#events) of pools, for the crate `tracing`, are another feature.
+//! The [events](crate::pool#events) of pools for the crate `tracing` are a separate feature.
 //!
 //! # Invariants
 //!
@@ -72,7 +72,7 @@ pub(crate) use self::span::Work;
 pub use self::span::{Kind, Span, Track};
 use crate::error::{Refused, Result};
 
-/// Notes what happens on devices: on each from [`Device::record`](crate::Device::record) on, until
+/// Records the work on devices: on each from [`Device::record`](crate::Device::record) on, until
 /// the recording is [stopped](Self::stop) or dropped.
 #[derive(Debug, Default)]
 pub struct Recording {
@@ -80,7 +80,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// A recording of no device yet. Its clock starts now.
+    /// A recording without devices. Its clock starts now.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -90,12 +90,11 @@ impl Recording {
         &self.recorder
     }
 
-    /// Ends the recording, and returns what has been noted. Blocks until all recorded work is
-    /// complete.
+    /// Ends the recording, and returns its trace. Blocks until all recorded work is complete.
     ///
     /// # Errors
     ///
-    /// Every error gives the recording back, which goes on:
+    /// Every error gives the recording back, and it continues:
     ///
     /// * [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function;
     /// * [`ForkedProcess`](crate::ErrorKind::ForkedProcess).
@@ -116,7 +115,7 @@ impl Drop for Recording {
     }
 }
 
-/// What a [`Recording`] has noted.
+/// The result of a [`Recording`].
 #[derive(Clone, Debug)]
 pub struct Trace {
     spans: Vec<Span>,
@@ -130,8 +129,8 @@ impl Trace {
         &self.spans
     }
 
-    /// How many spans are missing: those of operations whose times the device did not tell (it was
-    /// lost, or the stream was being captured), and those beyond the first 2^20.
+    /// How many spans are missing: spans of operations whose times are unknown (the device was
+    /// lost, or the stream was being captured), and spans beyond the first 2^20.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.missing

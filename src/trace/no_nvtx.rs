@@ -1,4 +1,4 @@
-//! Replaces `nvtx.rs` where the feature is off: no tool listens.
+//! Replaces `nvtx.rs` if the feature is off: no tool listens.
 
 use super::span::{Kind, Work};
 

@@ -1,6 +1,6 @@
 //! Ranges for tools that listen by NVTX, such as Nsight Systems.
 //!
-//! NVTX has no library: a program looks for a tool itself, and passes it a table in which the tool
+//! NVTX has no library: a program looks for a tool itself, and passes it tables into which the tool
 //! stores its functions. This module does that for the few functions that the crate calls, so it
 //! needs neither NVIDIA's headers nor a C compiler. The layouts are those of NVTX 3; they have not
 //! changed since version 2.
@@ -100,8 +100,8 @@ extern "C" fn export_table(number: u32) -> *const c_void {
     }
 }
 
-/// Tells the tool where the slots of a module are, and how many there are. Returns 0 for a module
-/// that does not exist.
+/// Gives the tool the slots of a module, and their number. Returns 0 for a module that does not
+/// exist.
 ///
 /// # Safety
 ///
@@ -173,8 +173,8 @@ impl Tool {
         let mut entry = unsafe { libc::dlsym(libc::RTLD_DEFAULT, ENTRY.as_ptr()) };
         if entry.is_null() {
             let path = CString::new(std::env::var_os(VARIABLE)?.into_vec()).ok()?;
-            // SAFETY: both names are C strings. The user has asked to load this library, and
-            // answers for what its initializers do.
+            // SAFETY: both names are C strings. The user has asked to load this library, and is
+            // responsible for its initializers.
             entry = unsafe {
                 let library = libc::dlopen(path.as_ptr(), libc::RTLD_LAZY);
                 if library.is_null() { library } else { libc::dlsym(library, ENTRY.as_ptr()) }
@@ -184,7 +184,7 @@ impl Tool {
             return None;
         }
         // SAFETY: a function of that name has this type, as NVTX defines it. It may be called once,
-        // with a function that answers as NVTX's own does (`export_table`).
+        // with a function that behaves as NVTX's own (`export_table`).
         if unsafe { std::mem::transmute::<*mut c_void, Entry>(entry)(export_table) } == 0 {
             return None;
         }
@@ -235,7 +235,7 @@ pub(crate) fn range(kind: Kind, work: impl FnOnce() -> Work) -> Option<Range> {
 impl Tool {
     #[cold]
     fn begin(&'static self, kind: Kind, Work { name, bytes }: Work) -> Range {
-        // Cuts names of 64 bytes and more; those of calls are shorter.
+        // Truncates names of 64 bytes and more; the names of calls are shorter.
         let mut message = [0u8; 64];
         let length = name.len().min(message.len() - 1);
         message[..length].copy_from_slice(&name.as_bytes()[..length]);

@@ -1,4 +1,4 @@
-//! What is noted while a recording runs.
+//! The notes of a running recording.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 /// A recording holds at most this many spans.
 const MOST: usize = 1 << 20;
 
-/// Whether a device is recorded, and by whom.
+/// The recorder of a device, if it is recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
     on: AtomicBool,
@@ -53,7 +53,7 @@ impl Switch {
     }
 
     /// Begins a span, which ends when the result is dropped: in the recording, if there is one, and
-    /// as an NVTX range, if a tool listens. The bytes are counted only if they are needed.
+    /// as an NVTX range, if a tool listens. Counts the bytes only if they are needed.
     #[inline]
     pub(crate) fn begin(
         &self,
@@ -104,7 +104,7 @@ pub(crate) struct Recorder {
 #[derive(Default)]
 struct Notes {
     spans: Vec<Span>,
-    /// Work whose times are read when the recording stops.
+    /// Work on streams. Its times are read when the recording stops.
     pending: Vec<Pending>,
     clocks: Vec<Arc<Clock>>,
     missing: usize,
@@ -125,7 +125,8 @@ struct Pending {
     end: Moment,
 }
 
-/// Relates a device's clock to the host's: `base` came at the time `at` of the recording.
+/// Relates a device's clock to the host's: the event `base` completed at the time `at` of the
+/// recording.
 struct Clock {
     base: Moment,
     at: Duration,
@@ -151,19 +152,19 @@ impl Recorder {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Ends it, and drops what has been noted. In a forked child, where a thread of the parent may
+    /// Ends the recording, and drops the notes. In a forked child, where a thread of the parent may
     /// hold the lock, the notes leak.
     pub(super) fn forget(&self) {
         self.end();
         if self.process.is_current() {
             let notes = std::mem::take(&mut *self.notes.lock());
-            // All events at once, so that one thread, if a thread is needed, destroys them. Without
-            // one their handles leak, as after a failure.
+            // All events at once, so that at most one extra thread destroys them. Without one their
+            // handles leak, as after a failure.
             on_ordinary_thread(notes, drop, |_| {});
         }
     }
 
-    /// Fails in a forked child of the process that began it.
+    /// Fails in a forked child of the process that began the recording.
     pub(crate) fn check_process(&self, operation: &'static str) -> Result<()> {
         if self.process.is_current() {
             return Ok(());
@@ -185,8 +186,8 @@ impl Recorder {
         }
     }
 
-    /// Calls `enqueue`, and notes when the device does the work that it enqueues on `raw`, the
-    /// stream with the number `stream`. `is_captured` is called last.
+    /// Calls `enqueue`, and records when the device runs the work that it enqueues on `raw`, the
+    /// stream with the number `stream`. Calls `is_captured` last.
     ///
     /// # Safety
     ///
@@ -217,7 +218,7 @@ impl Recorder {
         value
     }
 
-    /// The clock of that stream's device. The first call for a device makes it, and blocks.
+    /// The clock of the stream's device. The first call for a device makes it, and blocks.
     fn clock(&self, driver: &Arc<dyn Driver>, raw: RawStream) -> Option<Arc<Clock>> {
         let known = |notes: &Notes| {
             notes.clocks.iter().find(|clock| clock.base.is_of(driver, raw)).cloned()
@@ -231,7 +232,7 @@ impl Recorder {
         if let Some(known) = known(&notes) {
             return Some(known);
         }
-        // After the end nobody takes the notes.
+        // After the end the notes are not used.
         if !self.is_ended() {
             notes.clocks.push(Arc::clone(&clock));
         }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::driver::Ordinal;
 
-/// Something that took time.
+/// An interval of work.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// Who did it.
+    /// The thread or stream that did it.
     pub track: Track,
-    /// What it was.
+    /// The kind of work.
     pub kind: Kind,
-    /// The call that it was for, such as `Stream::upload`.
+    /// The call that caused it, such as `Stream::upload`.
     pub name: &'static str,
     /// How many bytes it moved; 0 if it moved none, or if the number is not known.
     pub bytes: usize,
@@ -30,12 +30,12 @@ pub(crate) struct Work {
     pub(crate) bytes: usize,
 }
 
-/// Who did something.
+/// A thread or a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Track {
     /// A thread of the host.
     OfThread {
-        /// Unique in the process; in the order in which threads were first seen.
+        /// Unique in the process, in the order of the threads' first spans.
         number: usize,
         /// Its name; empty if it has none.
         name: String,
@@ -44,7 +44,7 @@ pub enum Track {
     OfStream {
         /// The device.
         device: Ordinal,
-        /// Unique in the process; in the order in which streams were made.
+        /// Unique in the process, in the order of the streams' creation.
         number: u64,
     },
 }
@@ -59,7 +59,7 @@ impl fmt::Display for Track {
     }
 }
 
-/// What took time.
+/// The kind of work of a span.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -79,7 +79,7 @@ impl Kind {
     pub(super) const ALL: [Kind; 5] =
         [Kind::OnDevice, Kind::Enqueue, Kind::Wait, Kind::Stage, Kind::PageLock];
 
-    /// The word for it.
+    /// Its name in the output.
     pub(super) fn word(self) -> &'static str {
         match self {
             Kind::OnDevice => "device",

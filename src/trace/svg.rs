@@ -25,7 +25,7 @@ const SHORT: f64 = 2.0;
 /// Short spans of one kind share a bar if the gap between them is narrower than this.
 const CLOSE: f64 = 0.4;
 
-/// The drawing has a paper of its own, because a page may be dark where the system is light.
+/// The drawing has its own background, because a page may be dark while the system is light.
 const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1f2937}.p{fill:#fff}\
     .g{stroke:#9ca3af;stroke-opacity:.5}.l{fill:#0b1220}@media(prefers-color-scheme:dark)\
     {text{fill:#e5e7eb}.p{fill:#161b22}.l{fill:#0b1220}}";
@@ -90,8 +90,8 @@ struct Bar<'t> {
 }
 
 impl Bar<'_> {
-    /// Whether it takes a short span that begins at `from`. A long span keeps a bar of its own,
-    /// with its name.
+    /// Whether it takes a short span that begins at `from`. A long span keeps its own bar, with its
+    /// name.
     fn takes(&self, kind: Kind, from: f64) -> bool {
         let is_short = self.count > 1 || self.to - self.from < SHORT;
         is_short && self.span.kind == kind && from - self.to < CLOSE
@@ -214,7 +214,7 @@ fn described(span: &Span) -> String {
     let micros = (span.end - span.start).as_secs_f64() * 1e6;
     match span.bytes {
         0 => format!("{}: {micros:.1} us", span.name),
-        // The device's clock may not have moved meanwhile.
+        // The device's clock may not have advanced during the span.
         bytes if micros == 0.0 => format!("{}: {bytes} bytes", span.name),
         bytes => {
             let rate = bytes as f64 / micros / 1e3;

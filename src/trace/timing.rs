@@ -28,7 +28,7 @@ impl Moment {
         Ok(moment)
     }
 
-    /// A moment on a new stream of the device. Blocks until it has come.
+    /// A moment on a new stream of the device. Blocks until it is complete.
     pub(super) fn now(driver: &Arc<dyn Driver>, like: RawStream) -> DriverResult<Self> {
         let stream = driver.stream_create(like.device, StreamFlags::default())?;
         // SAFETY: the stream has just been made.
@@ -48,10 +48,10 @@ impl Moment {
         unsafe { self.driver.event_synchronize(self.raw) }
     }
 
-    /// The time from `base`, a moment of the same device, to this one. Both have come.
+    /// The time from `base`, a moment of the same device, to this one. Both are complete.
     pub(super) fn since(&self, base: &Moment) -> DriverResult<Duration> {
-        // SAFETY: both events are live as long as their owners. A `Clock` is used for streams of
-        // its own device only (`is_of`), so they are of one device.
+        // SAFETY: both events are live as long as their owners. A `Clock` is used only for streams
+        // of its device (`is_of`), so both are of one device.
         let milliseconds = unsafe { self.driver.event_elapsed(base.raw, self.raw) }?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
@@ -60,7 +60,7 @@ impl Moment {
         self.raw.device
     }
 
-    /// Whether it is one of that stream's device.
+    /// Whether it belongs to the stream's device.
     pub(super) fn is_of(&self, driver: &Arc<dyn Driver>, stream: RawStream) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.driver), Arc::as_ptr(driver))
             && self.raw.device == stream.device

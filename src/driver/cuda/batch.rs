@@ -2,11 +2,11 @@
 //!
 //! The runtime's `cudaMemcpyBatchAsync` came with CUDA 12.8 and changed its signature with 13.0. A
 //! program linked to it works with one of the two, and does not start with an older runtime. The
-//! driver's function keeps all its versions: this file declares the one of 12.8 and asks for it by
-//! number, so the toolkit of the build does not matter.
+//! driver's function keeps all its versions: this file declares the version of 12.8 and requests it
+//! by number, so the toolkit of the build does not matter.
 //!
-//! The function belongs to the driver API. Unlike a runtime call, it makes no device current on a
-//! thread that has made no call yet.
+//! The function belongs to the driver API. Unlike a runtime call, it does not make a device current
+//! on a thread that has made no call yet.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::transmute;
@@ -22,8 +22,8 @@ use crate::sys;
 /// The version of CUDA whose signature [`CopyBatch`] is.
 const VERSION: c_int = 12_080;
 
-/// What the call gives if no device is current on the thread: `CUDA_ERROR_INVALID_VALUE` or
-/// `CUDA_ERROR_INVALID_CONTEXT`. Nothing was enqueued then.
+/// What the call returns if no device is current on the thread: `CUDA_ERROR_INVALID_VALUE` or
+/// `CUDA_ERROR_INVALID_CONTEXT`. Nothing was then enqueued.
 const PERHAPS_NO_CONTEXT: [Code; 2] = [1, 201];
 
 /// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`
@@ -70,13 +70,13 @@ pub(super) fn exist() -> DriverResult<bool> {
     entry_point().map(|found| found.is_some())
 }
 
-/// The driver's function, or `None` if the driver is older than it.
+/// The driver's function, or `None` if the driver is too old.
 fn entry_point() -> DriverResult<Option<CopyBatch>> {
     static FOUND: OnceLock<Option<CopyBatch>> = OnceLock::new();
     if let Some(&found) = FOUND.get() {
         return Ok(found);
     }
-    // A failure is not kept: the driver may come up later.
+    // A failure is not cached: the driver may come up later.
     let found = find()?;
     Ok(*FOUND.get_or_init(|| found))
 }
@@ -92,7 +92,7 @@ fn find() -> DriverResult<Option<CopyBatch>> {
 /// # Safety
 ///
 /// * `stream` is live.
-/// * All ranges are valid until retired; destinations overlap nothing else.
+/// * All ranges are valid until retired; destinations overlap no other range.
 pub(super) unsafe fn copy(stream: RawStream, copies: &[BatchCopy]) -> DriverResult<()> {
     let copies = || copies.iter().filter(|copy| copy.bytes != 0);
     let mut destinations: Vec<u64> = copies().map(|copy| copy.dst).collect();
@@ -131,7 +131,7 @@ pub(super) unsafe fn copy(stream: RawStream, copies: &[BatchCopy]) -> DriverResu
         };
         match enqueue() {
             code if PERHAPS_NO_CONTEXT.contains(&code) => {
-                // No device was current, so there is nothing to set back; any runtime call would
+                // No device was current, so there is nothing to restore. Any runtime call would
                 // have made one current too. SAFETY: takes a number and checks it.
                 match unsafe { sys::cudaSetDevice(stream.device) } {
                     sys::cudaError::cudaSuccess => sys::cudaError(enqueue()),

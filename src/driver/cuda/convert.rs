@@ -7,12 +7,11 @@ use crate::driver::{Attribute, DevicePtr, DriverResult, HostFlags, RawEvent, Raw
 use crate::error::CudaCode;
 use crate::sys;
 
-/// An address that CUDA takes or gives. Never dereferenced here.
+/// An address that CUDA takes or returns. Never dereferenced here.
 #[derive(Clone, Copy)]
 pub(super) struct Address(*mut c_void);
 
-// SAFETY: an address is a number to CUDA, which takes it on any thread; nothing here dereferences
-// it.
+// SAFETY: CUDA takes an address on any thread; this type never dereferences it.
 unsafe impl Send for Address {}
 
 impl Address {

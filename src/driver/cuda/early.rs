@@ -5,8 +5,8 @@
 //! it has loaded it. Memory of `cudaMalloc` can be used on every stream at once, and
 //! `cudaFreeAsync` frees it too (CUDA Programming Guide, "Stream-Ordered Memory Allocator").
 //!
-//! Such memory is no part of the pool. So the pool cannot give it to a later allocation before the
-//! free is reached. If memory is short, the allocation waits for those frees.
+//! Such memory is not part of the pool. So the pool cannot reuse it for a later allocation before
+//! the stream reaches the free. If memory is short, the allocation waits for those frees.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -19,14 +19,14 @@ use crate::error::CudaCode;
 use crate::sync::Mutex;
 use crate::sys;
 
-/// What a device has given out.
+/// The allocations of a device.
 #[derive(Default)]
 struct Bank {
-    /// Whether something was freed: that makes the pool.
+    /// Whether memory was freed, which creates the pool.
     has_pool: bool,
     /// The memory of `cudaMalloc` that is not freed.
     early: BTreeSet<DevicePtr>,
-    /// An event behind the last free of such memory, for each stream that has freed some.
+    /// An event after the last free of such memory, for each stream that has freed some.
     frees: BTreeMap<usize, RawEvent>,
 }
 
@@ -49,7 +49,7 @@ pub(super) unsafe fn alloc(
 ) -> DriverResult<DevicePtr> {
     if !with_bank(stream.device, |bank| bank.has_pool) {
         match at_once(stream.device, bytes) {
-            // The pool says the same, unless memory becomes free meanwhile.
+            // Tries the pool, which fails too unless memory has become free.
             Err(CudaCode::MEMORY_ALLOCATION) => {}
             answer => return answer,
         }
@@ -101,7 +101,7 @@ pub(super) unsafe fn free(
     stream: RawStream,
     ptr: DevicePtr,
 ) -> DriverResult<()> {
-    // First, because another thread may be given the address again as soon as it is free.
+    // Before the free, because another thread may get the address again as soon as it is free.
     let is_early = with_bank(stream.device, |bank| {
         bank.has_pool = true;
         bank.early.remove(&ptr)
@@ -113,15 +113,15 @@ pub(super) unsafe fn free(
         relaxed(|| unsafe { sys::cudaFreeAsync(memory.get(), stream_of(stream)) })
     })?;
     if is_early {
-        // Without an event nobody waits for the free: an allocation that needs the memory before it
-        // is reached fails. SAFETY: the stream is live: promised by the caller.
+        // Without an event no allocation waits for the free: one that needs the memory earlier
+        // fails. SAFETY: the stream is live: promised by the caller.
         let _ = with_bank(stream.device, |bank| unsafe { bank.mark_free(driver, stream) });
     }
     Ok(())
 }
 
 impl Bank {
-    /// Puts an event behind a free of memory of `cudaMalloc`.
+    /// Records an event after a free of memory of `cudaMalloc`.
     ///
     /// # Safety
     ///
@@ -132,17 +132,17 @@ impl Bank {
             Entry::Vacant(place) => *place.insert(driver.event_create(stream.device, false)?),
         };
         // SAFETY: the stream is live: promised by the caller. The event is of its device, and live:
-        // who destroys it takes it out of the bank before.
+        // it is taken out of the bank before it is destroyed.
         unsafe { driver.event_record(event, stream) }
     }
 }
 
-/// Blocks until all memory of `cudaMalloc` that was freed is free. Whether there was any.
+/// Blocks until all freed memory of `cudaMalloc` is free. Returns whether there was any.
 fn wait_for_frees(driver: &dyn Driver, device: Ordinal) -> bool {
     let frees = with_bank(device, |bank| take(&mut bank.frees));
     let some = !frees.is_empty();
     for event in frees.into_values() {
-        // SAFETY: the event is live, and used by nobody else: it was taken out of the bank.
+        // SAFETY: the event is live, and has no other user: it was taken out of the bank.
         unsafe {
             // A device that failed fails the next allocation too.
             let _ = driver.event_synchronize(event);

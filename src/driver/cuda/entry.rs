@@ -1,7 +1,7 @@
 //! Functions of the driver API, found at run time: this crate is linked with the runtime only.
 //!
-//! A function is asked for by its name and the version of CUDA whose signature is declared here.
-//! The driver keeps all its versions, so the toolkit of the build does not matter.
+//! A function is requested by its name and by the version of CUDA whose signature is declared here.
+//! The driver keeps all versions, so the toolkit of the build does not matter.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
@@ -11,7 +11,7 @@ use super::thread::call;
 use crate::driver::DriverResult;
 use crate::sys;
 
-/// `CUresult`. The codes that the functions used here give are the same numbers in `cudaError`.
+/// `CUresult`. The codes that these functions return are the same numbers in `cudaError`.
 pub(super) type Code = c_uint;
 
 /// `PFN_cuGetProcAddress_v12000`: name, place for the function, version, flags, place for a status.
@@ -36,13 +36,14 @@ impl Function {
 }
 
 /// The driver's function of this name as it was in that version of CUDA (1000 * major + 10 *
-/// minor); `None` if the driver has no such function, or the runtime gives out none.
+/// minor); `None` if the driver has no such function, or the runtime provides none.
 pub(super) fn find(name: &CStr, version: c_int) -> DriverResult<Option<Function>> {
     let Some(lookup) = look_up_in_runtime(c"cuGetProcAddress")? else { return Ok(None) };
-    // SAFETY: all runtimes since 12.0 give the second version of this function, which this type is.
+    // SAFETY: all runtimes since 12.0 return the second version of this function, which has this
+    // type.
     let lookup = unsafe { transmute::<*mut c_void, GetProcAddress>(lookup.0) };
     let mut function = null_mut();
-    // SAFETY: a C string, a live place for the function, no status asked for.
+    // SAFETY: a C string, a live place for the function, no status requested.
     let code = unsafe { lookup(name.as_ptr(), &mut function, version, 0, null_mut()) };
     // Not found, or a version newer than the driver: both mean that it has no such function.
     Ok(Some(Function(function)).filter(|_| code == 0 && !function.is_null()))
@@ -52,7 +53,7 @@ fn look_up_in_runtime(name: &CStr) -> DriverResult<Option<Function>> {
     let mut function = Function(null_mut());
     let mut status = sys::cudaDriverEntryPointQueryResult::cudaDriverEntryPointSymbolNotFound;
     call(|| {
-        // The whole struct is borrowed, for it may change threads.
+        // Borrows the whole struct, because the call may run on another thread.
         let place = &mut function;
         // SAFETY: a C string, live places for the function and the status; default flags.
         unsafe { sys::cudaGetDriverEntryPoint(name.as_ptr(), &mut place.0, 0, &mut status) }

@@ -10,7 +10,7 @@ use crate::sys;
 const MAX_BUSY_NANOSECONDS: u64 = 10_000_000_000;
 
 // SAFETY: each method launches the kernel that it is named for, on the ranges that its arguments
-// name, and gives success only where CUDA does.
+// name, and returns success only if CUDA does.
 unsafe impl Kernels for CudaDriver {
     unsafe fn fill(
         &self,
@@ -91,8 +91,8 @@ unsafe impl Kernels for CudaDriver {
         };
         call_with_device(stream, move || {
             // SAFETY: live stream; layers and numbers in memory that the device reaches, aligned;
-            // tables where `mover` says and valid until retired, no written one overlapping
-            // anything else: promised by the caller. `rows` is read before the launcher returns.
+            // tables where `mover` says and valid until retired, no written table overlapping any
+            // other range: promised by the caller. `rows` is read before the launcher returns.
             unsafe { sys::pinlane_launch_move_rows(mover_of(mover), &rows, stream_of(stream)) }
         })
     }

@@ -1,14 +1,14 @@
 //! The real runtime: each method of [`Driver`] is one call of the CUDA runtime, or of the driver
 //! API ([`batch`], [`single`]).
 //!
-//! Nothing is decided, cached or retried here, except in these two and in [`early`]. The wrappers
-//! of [`thread`] keep the seam's invariants:
+//! This module decides, caches and retries nothing, except in these two and in [`early`]. The
+//! wrappers of [`thread`] keep the seam's invariants:
 //!
-//! * The caller's last error is left as it was, by every method.
-//! * The current device is compared, and set and restored where it differs, where CUDA binds a call
-//!   to it: creating things, launching kernels, the default streams, and work on memory of
+//! * Every method leaves the caller's last error as it was.
+//! * The current device is compared, and if it differs set and restored, for calls that CUDA binds
+//!   to it: creating objects, launching kernels, the default streams, and work on memory of
 //!   `cudaMallocAsync` (CUDA Programming Guide, "cudaMemcpyAsync Current Context/Device
-//!   Sensitivity"). Recording, waiting and asking on an owned stream pay nothing.
+//!   Sensitivity"). Recording, waiting and querying on an owned stream cost nothing extra.
 //! * Calls that CUDA lists as potentially unsafe during a capture run in relaxed capture mode.
 //! * Output parameters are read only after success; without a driver CUDA leaves them unwritten.
 //!
@@ -53,7 +53,7 @@ impl CudaDriver {
     }
 }
 
-/// Turns "not ready" from an error into an answer.
+/// Turns the error "not ready" into a result.
 fn poll(answer: DriverResult<()>) -> DriverResult<Poll> {
     match answer {
         Ok(()) => Ok(Poll::Done),
@@ -63,9 +63,9 @@ fn poll(answer: DriverResult<()>) -> DriverResult<Poll> {
 }
 
 // SAFETY: each method makes the CUDA call that the trait names for it, on ranges that its arguments
-// name, and gives success only where CUDA does; "done" only where the query or synchronization gave
-// success. `host_alloc` checks its alignment, and the operating system initialises what CUDA maps.
-// The module's invariants are kept as its documentation says.
+// name, and returns success only if CUDA does; "done" only if the query or synchronization
+// succeeded. `host_alloc` checks its alignment, and the operating system initialises what CUDA
+// maps. The module's invariants are kept as its documentation says.
 unsafe impl Driver for CudaDriver {
     fn device_count(&self) -> DriverResult<i32> {
         let mut count = 0;
@@ -116,7 +116,8 @@ unsafe impl Driver for CudaDriver {
         bytes: usize,
         flags: HostFlags,
     ) -> DriverResult<NonNull<u8>> {
-        // CUDA gives NULL and success for 0 bytes. Whole pages, so that blocks share none.
+        // CUDA returns NULL and success for 0 bytes. Whole pages, so that blocks do not share
+        // pages.
         let bytes = match bytes.checked_next_multiple_of(PAGE) {
             Some(0) => return Err(CudaCode::INVALID_VALUE),
             Some(bytes) => bytes,
@@ -129,7 +130,7 @@ unsafe impl Driver for CudaDriver {
         let block = NonNull::new(block.get().cast::<u8>()).ok_or(CudaCode::MEMORY_ALLOCATION)?;
         if !block.addr().get().is_multiple_of(PAGE) {
             let block = Address::host(block.as_ptr());
-            // SAFETY: just allocated by cudaHostAlloc, and nobody else knows of it.
+            // SAFETY: just allocated by cudaHostAlloc, and not used anywhere else.
             let _ = call(move || relaxed(|| unsafe { sys::cudaFreeHost(block.get()) }));
             return Err(CudaCode::NOT_SUPPORTED);
         }
@@ -206,7 +207,7 @@ unsafe impl Driver for CudaDriver {
         _kind: BatchKind,
         copies: &[BatchCopy],
     ) -> DriverResult<()> {
-        // CUDA tells the kinds of memory by their addresses. SAFETY: live stream, ranges valid
+        // CUDA finds the kinds of memory from the addresses. SAFETY: live stream, ranges valid
         // until retired, no destination overlapping another range: promised by the caller.
         unsafe { batch::copy(stream, copies) }
     }

@@ -1,4 +1,4 @@
-//! The pool that `cudaMallocAsync` takes a device's memory from.
+//! The memory pool behind `cudaMallocAsync` of a device.
 
 use std::mem::MaybeUninit;
 
@@ -8,7 +8,7 @@ use crate::sys;
 
 const SUCCESS: sys::cudaError = sys::cudaError::cudaSuccess;
 
-/// `cudaMemPoolSetAccess`, to read and to write, of the owner's current pool.
+/// `cudaMemPoolSetAccess`, for reading and writing, on the owner's current pool.
 pub(super) fn allow(owner: Ordinal, peer: Ordinal) -> DriverResult<()> {
     let mut access = MaybeUninit::<sys::cudaMemAccessDesc>::zeroed();
     // SAFETY: the descriptor is plain numbers, for which zeros are values; both fields that the

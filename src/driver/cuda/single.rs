@@ -1,9 +1,9 @@
 //! Copies between host and device: `cuMemcpyHtoDAsync` and `cuMemcpyDtoHAsync`.
 //!
-//! They do what `cudaMemcpyAsync` does, take 0.15 us less (docs/measured), and leave the runtime's
-//! last error alone, so it need not be looked at. `cudaMemcpyAsync` is called for the default
-//! streams, where no driver function was found, and when a driver function says that it does not
-//! know the context: it makes a device current on a thread that has none.
+//! They do what `cudaMemcpyAsync` does, take 0.15 us less (docs/measured), and do not touch the
+//! runtime's last error. `cudaMemcpyAsync` is called for the default streams, if no driver function
+//! was found, and if a driver function reports that it does not know the context: `cudaMemcpyAsync`
+//! makes a device current on a thread that has none.
 
 use std::ffi::{c_int, c_void};
 use std::mem::transmute;
@@ -31,9 +31,9 @@ struct Functions {
     down: Down,
 }
 
-/// What the functions give if no context is current on the thread, or not that of the stream:
-/// `CUDA_ERROR_INVALID_VALUE`, `_NOT_INITIALIZED`, `_INVALID_CONTEXT`, `_INVALID_HANDLE`. Nothing
-/// was enqueued then. `cudaMemcpyAsync` enqueues the copy, or says what is wrong.
+/// What the functions return if no context is current on the thread, or another one than the
+/// stream's: `CUDA_ERROR_INVALID_VALUE`, `_NOT_INITIALIZED`, `_INVALID_CONTEXT`, `_INVALID_HANDLE`.
+/// Nothing was then enqueued. `cudaMemcpyAsync` enqueues the copy, or reports the error.
 const ASK_THE_RUNTIME: [CudaCode; 4] = [
     CudaCode::INVALID_VALUE,
     CudaCode::INITIALIZATION,
@@ -41,7 +41,7 @@ const ASK_THE_RUNTIME: [CudaCode; 4] = [
     CudaCode::INVALID_RESOURCE_HANDLE,
 ];
 
-/// `None` if the driver does not have them, or if they are not found now: then they are looked for
+/// `None` if the driver does not have them, or if the search failed; the next call then searches
 /// again.
 fn functions() -> Option<&'static Functions> {
     static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
@@ -115,8 +115,8 @@ pub(super) unsafe fn down(
     })
 }
 
-/// Enqueues a copy by a function of the driver. `None` if that was not tried, or if the runtime has
-/// to be asked; then nothing was enqueued.
+/// Enqueues a copy by a function of the driver. `None` if that was not tried, or if the runtime
+/// must make the copy: then nothing was enqueued.
 fn by_driver(
     stream: RawStream,
     enqueue: impl FnOnce(&Functions) -> Code + Send,
@@ -136,7 +136,7 @@ fn by_driver(
 /// # Safety
 ///
 /// * `stream` is live.
-/// * `dst` and `src` are ranges of `bytes` bytes, of the kinds of memory that `kind` says, and
+/// * `dst` and `src` are ranges of `bytes` bytes, of the kinds of memory that `kind` names, and
 ///   valid until retired.
 pub(super) unsafe fn by_runtime(
     stream: RawStream,

@@ -6,14 +6,14 @@
 //! | the current device (`cudaGetDevice`) | [`on_device`], which sets it back |
 //! | the capture mode (`cudaThreadExchangeStreamCaptureMode`) | [`relaxed`], which sets it back |
 //!
-//! The last error is the hard one. A call that fails overwrites it, it can be cleared, and it
-//! cannot be set. Three cases:
+//! The last error is the hard one: a failing call overwrites it, it can be cleared, but it cannot
+//! be set. There are three cases:
 //!
 //! * The slot is empty, as nearly always: the call runs, and if it fails the slot is cleared.
-//! * The slot holds an error that somebody has yet to read: the call runs on a thread of its own,
-//!   which has a slot of its own. That costs some tens of microseconds, until the error is read.
+//! * The slot holds an error that the caller has not read yet: the call runs on a new thread, which
+//!   has its own slot. That costs some tens of microseconds, until the error is read.
 //! * The slot shows the state of the whole process (no driver, corrupted context, exit): clearing
-//!   does not help, a failing call can only give the same again, and so it runs in place.
+//!   does not help, and a failing call can only report the same error, so it runs in place.
 
 use std::sync::OnceLock;
 
@@ -25,7 +25,7 @@ use crate::sys;
 
 const SUCCESS: sys::cudaError = sys::cudaError::cudaSuccess;
 
-/// Runs a CUDA call and gives its result, with the thread's last error as it was.
+/// Runs a CUDA call and returns its result, and leaves the thread's last error as it was.
 ///
 /// The call must not depend on the current device unless it sets it, and must not name the
 /// per-thread default stream: it may run on another thread.
@@ -72,9 +72,9 @@ pub(super) fn call_with_device(
     if stream.handle == RawStream::PER_THREAD { call_here(f) } else { call(f) }
 }
 
-/// As [`call_with_device`], of a function of the driver API, which leaves the last error alone:
-/// with one device there is nothing to look at. `stream` is no default stream. Perhaps no context
-/// is current on the thread.
+/// As [`call_with_device`], for a function of the driver API. It leaves the last error alone, so
+/// with one device there is nothing to check. `stream` is not a default stream. The thread may have
+/// no current context.
 #[inline]
 pub(super) fn call_driver(
     stream: RawStream,
@@ -83,13 +83,12 @@ pub(super) fn call_driver(
     if there_is_one_device() { result(f()) } else { call_with_device(stream, f) }
 }
 
-/// Runs `f` with `device` current. With one device there is nothing to set, and nothing is asked;
-/// if the device is current already, that costs one comparison.
+/// Runs `f` with `device` current. With one device there is nothing to set or query. If the device
+/// is current already, that costs one comparison.
 ///
-/// Gives what `f` gave, even if the old device cannot be set back: what `f` made or enqueued is
-/// there, and an error would keep the caller from releasing it or waiting for it. Setting back
-/// fails only in a corrupted context or while the runtime unloads, and the next call reports that
-/// itself.
+/// Returns the result of `f`, even if the old device cannot be restored: what `f` made or enqueued
+/// exists, and an error would keep the caller from releasing it or waiting for it. Restoring fails
+/// only in a corrupted context or while the runtime unloads, and the next call reports that itself.
 pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
     if there_is_one_device() {
         return f();
@@ -114,7 +113,7 @@ pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> 
     code
 }
 
-/// Whether the process has exactly one device, which then is current on every thread. Once the
+/// Whether the process has exactly one device, which is then current on every thread. After the
 /// runtime has started, the number does not change.
 fn there_is_one_device() -> bool {
     static ONE: OnceLock<bool> = OnceLock::new();
@@ -136,13 +135,13 @@ pub(super) fn relaxed(f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
         return code;
     }
     let code = f();
-    // SAFETY: as above; `mode` now holds what the thread had.
+    // SAFETY: as above; `mode` now holds the thread's former mode.
     set_back(|| unsafe { sys::cudaThreadExchangeStreamCaptureMode(&mut mode) });
     code
 }
 
-/// Sets back what was changed for a call. A failure is cleared from the last-error slot, unless the
-/// slot held an error before: the caller's, or that of the call, which is cleared later.
+/// Restores what was changed for a call. Clears a failure from the last-error slot, unless the slot
+/// held an error before: the caller's error, or the error of the call, which is cleared later.
 fn set_back(restore: impl FnOnce() -> sys::cudaError) {
     // SAFETY: no preconditions.
     let was_empty = unsafe { sys::cudaPeekAtLastError() } == SUCCESS;
@@ -184,14 +183,14 @@ fn run_and_clear(f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
 #[cold]
 fn run_elsewhere(f: impl FnOnce() -> sys::cudaError + Send) -> sys::cudaError {
     let mut device = 0;
-    // The same device there, so that no other device is initialised on the way. SAFETY: `device` is
-    // a live `int` for the call to write. The call does not fail: the slot shows that the runtime
-    // is up.
+    // The new thread gets the same device, so that no other device is initialised. SAFETY: `device`
+    // is a live `int` for the call to write. The call does not fail: the slot shows that the
+    // runtime is up.
     let _ = unsafe { sys::cudaGetDevice(&mut device) };
 
     let (waiting, code) = (Mutex::new(Some(f)), Mutex::new(sys::cudaError::cudaErrorUnknown));
     let take = || waiting.lock().take();
-    // The new thread is in global capture mode, whatever this one is in.
+    // The new thread is in global capture mode, even if this one is not.
     let run = || {
         if let Some(f) = take() {
             *code.lock() = on_device(device, || relaxed(f));
@@ -200,7 +199,7 @@ fn run_elsewhere(f: impl FnOnce() -> sys::cudaError + Send) -> sys::cudaError {
     with_helpers("pinlane-call", 1, &run, || ());
     match take() {
         None => *code.lock(),
-        // No thread could be had. The call itself matters more than the slot.
+        // No thread could be started. The call itself matters more than the slot.
         Some(f) => f(),
     }
 }
@@ -244,8 +243,8 @@ mod tests {
         assert_eq!(unsafe { sys::cudaGetLastError() }, own);
     }
 
-    /// What a call has made is not lost because something else could not be set back, and nobody
-    /// finds an error of ours.
+    /// The result of a call is not lost if the device cannot be restored, and the caller finds none
+    /// of our errors.
     #[test]
     fn soundness_rule_15_what_cannot_be_set_back_is_no_error_of_the_call() {
         // SAFETY: no preconditions.
@@ -254,7 +253,7 @@ mod tests {
         let refused = || unsafe { sys::cudaSetDevice(-1) };
         let before = peek();
         set_back(refused);
-        // Without a driver the slot says so from the first call of any thread on.
+        // Without a driver the slot shows that from the first call of any thread on.
         let of_process = matches!(LastError::peek(), LastError::OfProcess);
         assert!(peek() == before || of_process);
         let own = refused();
@@ -265,7 +264,7 @@ mod tests {
         assert_eq!(unsafe { sys::cudaGetLastError() }, own);
     }
 
-    /// `cudaGetDeviceCount` leaves its output unwritten where there is no driver.
+    /// `cudaGetDeviceCount` leaves its output unwritten if there is no driver.
     #[test]
     fn without_a_driver_the_count_is_an_error() {
         let driver = CudaDriver::instance();
