@@ -15,9 +15,9 @@ use crate::memory::{Lent, PinnedBuf};
 use crate::pool::PinnedPool;
 use crate::sync::sanitizer::theirs;
 
-/// A buffer in page-locked memory, from a pool or of the caller's own memory. It knows which device
-/// work uses it. Any thread may use it, one at a time: a call that conflicts with another thread's
-/// at the same moment gets `PINLANE_STATUS_BUSY`.
+/// A buffer in page-locked memory, from a pool or of the caller's own memory. It tracks the device
+/// work that uses it. Any thread may use it, one at a time: a call that conflicts with another
+/// thread's at the same moment gets `PINLANE_STATUS_BUSY`.
 pub enum pinlane_buffer {}
 
 handle_type!(pinlane_buffer: HostBuffer, "buffer", table 5, shared: false);
@@ -25,12 +25,13 @@ handle_type!(pinlane_buffer: HostBuffer, "buffer", table 5, shared: false);
 /// The object of a buffer's handle.
 pub struct HostBuffer {
     pub(super) buffer: PinnedBuf<u8>,
-    /// Gives the memory back, if it is the caller's.
+    /// Ends the loan, if the memory belongs to the caller.
     pub(super) lent: Option<Lent>,
 }
 
 impl HostBuffer {
-    /// The handle's notes are the size, with a mark if the memory is the caller's, and the address.
+    /// The handle's notes are the address, and the size with a mark if the memory belongs to the
+    /// caller.
     #[inline(always)]
     pub(super) fn into_handle(
         buffer: ManuallyDrop<PinnedBuf<u8>>,
@@ -43,16 +44,16 @@ impl HostBuffer {
     }
 }
 
-/// No buffer is that large.
+/// The mark. No buffer is that large.
 const LENT: usize = 1 << (usize::BITS - 1);
 
-/// Where the memory of a buffer of either kind begins, and its size, by the notes of its handle.
+/// The address and the size of a buffer of either kind, from the notes of its handle.
 pub(super) fn extent([size, address]: [usize; 2]) -> (u64, usize) {
     (address as u64, size & !LENT)
 }
 
 impl Out<*mut pinlane_buffer> {
-    /// Runs the exported function of that name, which allocates from `pool`.
+    /// Runs the body of the exported function `function`, which allocates from `pool`.
     #[inline(always)]
     fn allocate(
         self,
@@ -61,7 +62,7 @@ impl Out<*mut pinlane_buffer> {
         how: impl FnOnce(&PinnedPool) -> Result<PinnedBuf<u8>>,
     ) -> pinlane_status {
         self.give(function, || {
-            // It leaks if something panics: otherwise it would pass through memory.
+            // `ManuallyDrop` leaks it after a panic, but avoids a copy through memory.
             let buffer = ManuallyDrop::new(how(&*handle::get(pool)?)?);
             Ok(HostBuffer::into_handle(buffer, None))
         })
@@ -153,7 +154,7 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_aligned(
 }
 
 /// As `pinlane_buffer_alloc`, but when the budget is spent it waits, for at most `microseconds`,
-/// until there is room: also for buffers that other threads free. Requests are served in the order
+/// until there is room, even for buffers that other threads free. Requests are served in the order
 /// in which they came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger than
 /// the budget, or than what is left of it beside quarantined memory.
 ///
@@ -173,8 +174,8 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_timeout(
     })
 }
 
-/// As `pinlane_buffer_alloc`, but only from memory that is page-locked already: it page-locks
-/// nothing and does not wait. Status `NOT_READY` if no block of that size is free.
+/// As `pinlane_buffer_alloc`, but only from memory that is page-locked already: it does not
+/// page-lock memory and does not wait. Status `NOT_READY` if no block of that size is free.
 ///
 /// # Safety
 ///
@@ -190,19 +191,19 @@ pub unsafe extern "C" fn pinlane_buffer_try_alloc(
         .allocate("pinlane_buffer_try_alloc", pool, |pool| pool.try_alloc(bytes))
 }
 
-/// Gets the buffer of `pinlane_buffer_alloc_async`, with `user` as it was given. The buffer is the
-/// function's, which frees it with `pinlane_buffer_free`. If `status` is not `OK` the buffer is
-/// NULL, and `pinlane_last_error()` gives the message.
+/// Gets `user` and the buffer of `pinlane_buffer_alloc_async`. The function owns the buffer, and
+/// frees it with `pinlane_buffer_free`. If `status` is not `OK`, the buffer is NULL, and
+/// `pinlane_last_error()` returns the message.
 ///
-/// It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
-/// It must not unwind (by a C++ exception or otherwise).
+/// It runs on a thread of pinlane. It may call pinlane, and may block: other callbacks run on other
+/// threads. It must not unwind (by a C++ exception or otherwise).
 pub type pinlane_allocated = Option<
     unsafe extern "C" fn(user: *mut c_void, status: pinlane_status, buffer: *mut pinlane_buffer),
 >;
 
-/// Allocates as `pinlane_buffer_alloc_timeout` without a limit, and gives the buffer to
+/// Allocates as `pinlane_buffer_alloc_timeout` without a limit, and passes the buffer to
 /// `allocated`, with `user`. Does not block. Requests are served in the order of the calls.
-/// `request`, with which the call can be withdrawn, may be NULL.
+/// `request`, which can withdraw the call, may be NULL.
 ///
 /// If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
 /// it fails, `allocated` is never called.
@@ -246,9 +247,9 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_async(
 }
 
 /// Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
-/// (`cudaHostRegister`), and writes a buffer of it to `buffer`. It serves as a buffer from a pool
-/// does. Blocks for about as long as allocating page-locked memory of that size takes. `memory` may
-/// have any alignment, and be NULL if `bytes` is 0.
+/// (`cudaHostRegister`), and writes a buffer of it to `buffer`. It works as a buffer from a pool.
+/// Blocks for about as long as allocating page-locked memory of that size takes. `memory` may have
+/// any alignment, and be NULL if `bytes` is 0.
 ///
 /// The memory is lent until `pinlane_buffer_free` returns `PINLANE_STATUS_OK`. That call blocks
 /// until the device is done with the memory, and unlocks its pages; then the caller may use and
@@ -263,7 +264,7 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_async(
 ///
 /// - `buffer` is NULL or points to a variable.
 /// - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` returns
-///   `PINLANE_STATUS_OK`, and until then nobody accesses them except through the buffer.
+///   `PINLANE_STATUS_OK`. Until then they are accessed only through the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_buffer_register(
     device: *const pinlane_device,
@@ -410,12 +411,12 @@ pub extern "C" fn pinlane_buffer_acquire(
     })
 }
 
-/// Tells the buffer that the caller's own CUDA calls on `stream` read or write it. Everything on
-/// the stream now counts as a use, and later uses wait for it. Call it after that work is enqueued;
+/// Records that the caller's own CUDA calls on `stream` read or write the buffer. Everything on the
+/// stream now counts as a use, and later uses wait for it. Call it after that work is enqueued;
 /// call `pinlane_buffer_acquire` before. For a `cudaStream_t`, borrow it once with
 /// `pinlane_stream_borrow`. Does not block.
 ///
-/// With `BUSY` the use is not recorded: call again. Where several threads use a buffer, call
+/// With `BUSY` the use is not recorded: call again. If several threads use a buffer, call
 /// `pinlane_foreign_begin` instead: it holds the buffer from before the work is enqueued.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
@@ -433,14 +434,14 @@ pub extern "C" fn pinlane_buffer_record_use(
 
 /// Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
 /// reused only when the device is done with it. A buffer of the caller's own memory, from
-/// `pinlane_buffer_register`, is the exception: the call waits for the device, then the memory is
-/// the caller's again.
+/// `pinlane_buffer_register`, is the exception: the call waits for the device, then the memory
+/// belongs to the caller again.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For the caller's own
 /// memory also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function
 /// (also one that `cudaLaunchHostFunc` runs), and what the CUDA runtime reports if it fails to wait
-/// for the device or to unregister the memory. The buffer is then as it was, the memory is still
-/// lent and page-locked, and the call may be made again. After `DEVICE_LOST`, copies that were
+/// for the device or to unregister the memory. The buffer is then unchanged, the memory is still
+/// lent and page-locked, and the call may be repeated. After `DEVICE_LOST`, copies that were
 /// enqueued before may still run: keep the memory until the process ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
@@ -449,7 +450,7 @@ pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_st
             return Ok(());
         }
         let buffer = handle::get_mut(buffer)?;
-        // If this fails the buffer is as it was, and can be freed again.
+        // If this fails, the buffer is unchanged, and can be freed again.
         buffer.lent.as_ref().map_or(Ok(()), |lent| lent.end("pinlane_buffer_free"))?;
         buffer.remove();
         Ok(())

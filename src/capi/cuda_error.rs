@@ -11,8 +11,8 @@ pub extern "C" fn pinlane_cuda_error_name(cuda_error: i32) -> *const c_char {
     CudaCode(cuda_error).name_and_nul().as_ptr().cast()
 }
 
-/// 1 if a `cudaError_t` tells of a corrupted context: every later call of the process returns it
-/// too, and the process must end. 0 for any other code.
+/// 1 if a `cudaError_t` means a corrupted context: every later call of the process returns it too,
+/// and the process must end. 0 for any other code.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_cuda_error_is_sticky(cuda_error: i32) -> i32 {
     CudaCode(cuda_error).is_sticky().into()

@@ -5,8 +5,8 @@ use std::ffi::c_char;
 use super::{Out, boundary, freeing, handle, handle_type, invalid, pinlane_status, pointer};
 use crate::device::Device;
 
-/// A device: a GPU, or an emulated one. Any thread may use it. What was made from it lives on when
-/// it is freed.
+/// A device: a GPU, or an emulated one. Any thread may use it. Objects made from it stay valid
+/// after it is freed.
 pub enum pinlane_device {}
 
 handle_type!(pinlane_device: Device, "device", table 1, shared: true);
@@ -32,8 +32,8 @@ pub unsafe extern "C" fn pinlane_device_open(
     })
 }
 
-/// Opens GPU 0 if there is one, else an emulated device, and writes it to `device`. The caller
-/// frees it with `pinlane_device_free`. `pinlane_device_name` tells which it is.
+/// Opens GPU 0 if there is one, otherwise an emulated device, and writes it to `device`. The caller
+/// frees it with `pinlane_device_free`. `pinlane_device_name` shows which it is.
 ///
 /// Statuses: as for `pinlane_device_open`; `NO_DEVICE` only in a build without the emulated device.
 ///
@@ -160,7 +160,8 @@ pub unsafe extern "C" fn pinlane_device_memory_info(
 }
 
 /// Writes the number of the device's streams that pinlane created and that still exist to `count`:
-/// those with a handle, those that a live buffer may still wait for, and a few of pinlane's own.
+/// streams with a handle, streams that a live buffer may still wait for, and a few internal
+/// streams.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
 ///
@@ -179,7 +180,7 @@ pub unsafe extern "C" fn pinlane_device_live_streams(
 
 /// Writes to `bytes` how much memory is never freed because the device failed: when its buffer was
 /// freed, nothing proved that the device was done with it. Counts device memory, memory of
-/// `pinlane_buffer_register`, and what a deleted tensor had. A pool counts its own, in
+/// `pinlane_buffer_register`, and memory of deleted tensors. A pool counts its own memory, in
 /// `pinlane_pool_stats`.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.

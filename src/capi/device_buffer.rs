@@ -12,18 +12,18 @@ use crate::driver::DevicePtr;
 use crate::memory::DeviceBuf;
 use crate::prefetch::DeviceBatch;
 
-/// A buffer in the memory of a device. It knows which work uses it, as a `pinlane_buffer` does. Any
-/// thread may use it, one at a time: a call that conflicts with another thread's at the same moment
-/// gets `PINLANE_STATUS_BUSY`.
+/// A buffer in the memory of a device. It tracks the work that uses it, as a `pinlane_buffer` does.
+/// Any thread may use it, one at a time: a call that conflicts with another thread's at the same
+/// moment gets `PINLANE_STATUS_BUSY`.
 pub enum pinlane_device_buffer {}
 
 handle_type!(pinlane_device_buffer: DeviceBuffer, "device buffer", table 6, shared: false);
 
 /// The object of a device buffer's handle.
 pub enum DeviceBuffer {
-    /// Allocated for the program, or lent by it.
+    /// Memory that was allocated for the program, or that it lends.
     Own(DeviceBuf<u8>),
-    /// What a pipeline has copied.
+    /// A batch of a pipeline.
     Batch(DeviceBatch),
 }
 
@@ -80,17 +80,17 @@ pub unsafe extern "C" fn pinlane_device_buffer_alloc(
 }
 
 /// Makes a buffer of `bytes` of the caller's own device memory, at `pointer`, and writes it to
-/// `buffer`. It serves as one that pinlane has allocated: its uses are ordered and waited for. The
-/// caller frees it with `pinlane_device_buffer_free`, which does not free the memory. Does not
+/// `buffer`. It works as a buffer that pinlane has allocated: its uses are ordered and waited for.
+/// The caller frees it with `pinlane_device_buffer_free`, which does not free the memory. Does not
 /// block. `pointer` may be NULL if `bytes` is 0.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pointer` or `buffer` is NULL,
-/// or no memory is that large.
+/// or the size exceeds the address space.
 ///
 /// # Safety
 ///
 /// - `bytes` from `pointer` on lie in one allocation on this device. It stays allocated until
-///   everything that was enqueued through the buffer is complete, also after the buffer is freed.
+///   everything that was enqueued through the buffer is complete, even after the buffer is freed.
 /// - Work on the memory that was enqueued elsewhere before this call is complete, or ordered before
 ///   the streams that the buffer is used on. The caller orders later work that is enqueued
 ///   elsewhere, with `pinlane_foreign_begin` for example.
@@ -168,7 +168,7 @@ pub extern "C" fn pinlane_device_buffer_acquire(
     })
 }
 
-/// Tells the buffer that the caller's own work on `stream` reads or writes it. Everything on the
+/// Records that the caller's own work on `stream` reads or writes the buffer. Everything on the
 /// stream now counts as a use, and later uses wait for it. Call it after that work is enqueued.
 /// Does not block. With `BUSY` the use is not recorded, as in `pinlane_buffer_record_use`.
 ///
@@ -186,8 +186,8 @@ pub extern "C" fn pinlane_device_buffer_record_use(
 }
 
 /// Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
-/// freed in stream order, after its last use. That of a batch serves a later one. The caller's own,
-/// of `pinlane_device_buffer_borrow`, is not freed.
+/// freed in stream order, after its last use. The memory of a batch is reused for a later batch.
+/// The caller's own memory, of `pinlane_device_buffer_borrow`, is not freed.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
 #[unsafe(no_mangle)]

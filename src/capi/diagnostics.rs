@@ -1,4 +1,4 @@
-//! What is alive, and what went wrong where nobody looks.
+//! Counts live handles, and reports losses that no call can return.
 
 use std::ffi::{CString, c_char, c_void};
 
@@ -62,9 +62,9 @@ fn live(kind: i32) -> Result<usize> {
 }
 
 /// Writes the number of handles of that `kind`, one of `PINLANE_KIND_*`, that have not been freed
-/// to `count`: a program that has freed everything finds 0. Leak checkers cannot find such handles,
+/// to `count`: a program that has freed everything gets 0. Leak checkers cannot find such handles,
 /// because the library knows them all. Looks at every handle; takes a short lock. Handles that
-/// other threads make or free meanwhile may count or not.
+/// other threads create or free during the call may or may not count.
 ///
 /// Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for another `kind`, or if `count` is NULL.
 ///
@@ -88,21 +88,21 @@ pub const PINLANE_LOG_NOT_RELEASED: i32 = 2;
 /// it on. The message is that of `pinlane_last_error`.
 pub const PINLANE_LOG_FREE_REFUSED: i32 = 3;
 
-/// Called with `user` as it was given, what has happened (one of `PINLANE_LOG_*`; later
-/// releases may add some), and a message that is valid until the function returns.
+/// Called with `user`, the event (one of `PINLANE_LOG_*`; later releases may add some), and a
+/// message that is valid until the function returns.
 ///
-/// It is called with nothing locked, on any thread, also on those of pinlane, and on several at
-/// once. It must not unwind, must not call pinlane, and should return soon: somebody waits for the
+/// It is called without locks, on any thread, including pinlane's own, and on several at once. It
+/// must not unwind, must not call pinlane, and should return soon, because other work waits for the
 /// thread.
 pub type pinlane_log_callback =
     Option<unsafe extern "C" fn(user: *mut c_void, event: i32, message: *const c_char)>;
 
-/// Makes `function` what tells the process's log of losses that no call can return; NULL: nothing
-/// does, as at the beginning. There is one for the process.
+/// Sets the function of the process that reports losses that no call can return, for example to a
+/// log. NULL, the default: no function.
 ///
 /// Blocks while the former function is running. When the call returns, the former function is not
-/// running and is not called again, so what it uses may go. Called from inside the function itself
-/// it does not block.
+/// running and is not called again, so the data that it uses may be freed. Called from inside the
+/// function itself it does not block.
 ///
 /// Statuses: `FORKED_PROCESS`.
 ///

@@ -23,18 +23,18 @@ pub const PINLANE_DLPACK_CPU: i32 = 1;
 /// Page-locked host memory (`kDLCUDAHost`).
 pub const PINLANE_DLPACK_CUDA_HOST: i32 = 3;
 
-/// What a tensor looks like. Initialise with `PINLANE_DLPACK_OPTIONS_INIT`: one dimension of bytes,
+/// The layout of a tensor. Initialise with `PINLANE_DLPACK_OPTIONS_INIT`: one dimension of bytes,
 /// the whole buffer.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_dlpack_options {
     /// `sizeof(pinlane_dlpack_options)`.
     pub size: usize,
-    /// The length of each dimension, in elements; NULL for one dimension, as long as the buffer:
-    /// as many elements as fit, packed if they are no whole number of bytes.
+    /// The length of each dimension, in elements; NULL for one dimension, as long as the buffer: as
+    /// many elements as fit, packed if they are not a whole number of bytes.
     pub shape: *const i64,
-    /// The distance between neighbours in each dimension, in elements; NULL for none but elements
-    /// without gaps, of which the last dimension is the innermost.
+    /// The distance between neighbours in each dimension, in elements; NULL for elements without
+    /// gaps, with the last dimension innermost.
     pub strides: *const i64,
     /// The number of dimensions; 0 with a `shape` is a tensor of one element.
     pub ndim: i32,
@@ -44,10 +44,11 @@ pub struct pinlane_dlpack_options {
     pub bits: u8,
     /// See `code`.
     pub lanes: u16,
-    /// Where the first element begins: a multiple of its size, if that is a whole number of bytes.
+    /// The offset of the first element in bytes: a multiple of its size, if that is a whole number
+    /// of bytes.
     pub offset_bytes: usize,
-    /// How page-locked memory is called: `PINLANE_DLPACK_CPU` or `PINLANE_DLPACK_CUDA_HOST`. Of no
-    /// effect for device memory.
+    /// The device type of page-locked memory: `PINLANE_DLPACK_CPU` or `PINLANE_DLPACK_CUDA_HOST`.
+    /// Ignored for device memory.
     pub device_type: i32,
     /// 0 or `PINLANE_DLPACK_READ_ONLY`.
     pub flags: u32,
@@ -64,7 +65,7 @@ growing!(pinlane_dlpack_options_init: pinlane_dlpack_options, sizes [56], defaul
 const _: () = assert!(DataType::U8.code == 1 && DataType::U8.bits == 8);
 
 impl pinlane_dlpack_options {
-    /// The layout of a tensor of `bytes`; `whole` is the shape where none is given.
+    /// The layout of a tensor of `bytes`; `whole` holds the shape if none is given.
     ///
     /// # Safety
     ///
@@ -105,7 +106,7 @@ impl pinlane_dlpack_options {
     }
 }
 
-/// A tensor that a caller gives up.
+/// Checks the pointer to a caller's tensor.
 fn given<T>(tensor: *mut T) -> Result<NonNull<T>> {
     pointer::object("tensor", tensor, "pass what the other library has made")
 }
@@ -116,14 +117,14 @@ fn given<T>(tensor: *mut T) -> Result<NonNull<T>> {
 /// gives it back to the pool. Blocks until every pending device use of the buffer is complete.
 /// `options` may be NULL.
 ///
-/// If device work of the consumer uses the memory, name its stream: the memory is reused only when
-/// everything is complete that the stream had been given when the deleter was called. A borrowed
-/// CUDA stream must live as long as the tensor; the handle of the stream may be freed.
+/// If device work of the consumer uses the memory, name its stream: the memory is reused only after
+/// all work that was on the stream when the deleter was called. A borrowed CUDA stream must live as
+/// long as the tensor; the handle of the stream may be freed.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `OUT_OF_RANGE` if the tensor does not lie in the buffer,
 /// `FORKED_PROCESS`, or the error of a copy that failed; `INVALID_VALUE` if `tensor` is NULL, for
-/// memory of `pinlane_buffer_register`, a per-thread default stream, a shape that is none, or
-/// options of an unknown size, device type or flag. The buffer is then as it was.
+/// memory of `pinlane_buffer_register`, a per-thread default stream, an invalid shape, or options
+/// of an unknown size, device type or flag. The buffer is then unchanged.
 ///
 /// # Safety
 ///
@@ -156,11 +157,11 @@ pub unsafe extern "C" fn pinlane_buffer_into_dlpack(
 
 /// Makes a tensor of the buffer and writes it to `tensor`, as `pinlane_buffer_into_dlpack` does.
 /// `options` must name the stream on which the consumer uses the tensor: its later work waits for
-/// every pending use of the buffer. The tensor's deleter frees the memory in stream order, behind
-/// everything that the stream had been given when the deleter was called. Does not block.
+/// every pending use of the buffer. The tensor's deleter frees the memory in stream order, after
+/// all work that was on the stream when the deleter was called. Does not block.
 ///
-/// The stream stands for `__dlpack__(stream=...)` of the Python protocol. The memory of an emulated
-/// device is exported as `kDLExtDev`, which other libraries refuse.
+/// The stream corresponds to `__dlpack__(stream=...)` of the Python protocol. The memory of an
+/// emulated device is exported as `kDLExtDev`, which other libraries refuse.
 ///
 /// Statuses: as for `pinlane_buffer_into_dlpack`; `INVALID_VALUE` also for a batch of
 /// `pinlane_prefetch_next`; `INVALID_HANDLE` also if `options` or its stream is NULL;
@@ -201,20 +202,20 @@ pub unsafe extern "C" fn pinlane_device_buffer_into_dlpack(
 /// `buffer`. The buffer owns the tensor: `pinlane_buffer_free` blocks until the device is done with
 /// the memory, then the tensor's deleter is called, on any thread. Memory that is not page-locked
 /// (`kDLCPU`) is page-locked in place until then, as by `pinlane_buffer_register`; memory of type
-/// `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. Its elements are
-/// packed, unless its flags say that they are padded. If nobody can know whether the device is
+/// `kDLCUDAHost` is used directly. The tensor must be writable and have no gaps. Its elements are
+/// packed, unless its flags say that they are padded. If it cannot be known whether the device is
 /// done, the deleter is never called.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
 /// function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps or
-/// unknown flags, is of another version than 1, in other memory or in no address space, and for
-/// memory that is or cannot be page-locked. The tensor is then still the caller's.
+/// unknown flags, is not of version 1, is in other memory, or does not fit in the address space,
+/// and for memory that is page-locked already or cannot be. The caller then keeps the tensor.
 ///
 /// # Safety
 ///
 /// - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
-///   until that is called nobody else accesses the memory. Memory of type `kDLCUDAHost` is
-///   page-locked for all devices.
+///   until then no other code accesses the memory. Memory of type `kDLCUDAHost` is page-locked for
+///   all devices.
 /// - `buffer` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_buffer_from_dlpack(
@@ -242,21 +243,21 @@ pub unsafe extern "C" fn pinlane_buffer_from_dlpack(
 }
 
 /// Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in the memory of the device of
-/// `stream`, and writes it to `buffer`. Later uses of the buffer wait for everything that `stream`
-/// has been given: name the stream that the producer was told (`__dlpack__(stream=...)`). The
-/// buffer owns the tensor: `pinlane_device_buffer_free` blocks until no use of the memory is
-/// pending, then the tensor's deleter is called, on any thread. The tensor must be writable and
-/// have no gaps. Does not block.
+/// `stream`, and writes it to `buffer`. Later uses of the buffer wait for all work on `stream`, so
+/// pass the stream that you passed to the producer (`__dlpack__(stream=...)`). The buffer owns the
+/// tensor: `pinlane_device_buffer_free` blocks until no use of the memory is pending, then the
+/// tensor's deleter is called, on any thread. The tensor must be writable and have no gaps. Does
+/// not block.
 ///
 /// Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or for a tensor that is read-only,
-/// has gaps or unknown flags, is of another version than 1 or in no address space. The tensor is
-/// then still the caller's.
+/// has gaps or unknown flags, is not of version 1, or does not fit in the address space. The caller
+/// then keeps the tensor.
 ///
 /// # Safety
 ///
 /// - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
-///   until that is called nobody else uses the memory.
+///   until then no other code uses the memory.
 /// - `buffer` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_device_buffer_from_dlpack(
@@ -277,7 +278,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_from_dlpack(
 /// owns `tensor`: its deleter calls that of `tensor`. Does not block.
 ///
 /// Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version, or is
-/// read-only or padded, which the older form cannot say. The tensor is then still the caller's.
+/// read-only or padded, which the older form cannot express. The caller then keeps the tensor.
 ///
 /// # Safety
 ///

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::file::FileReader;
 
-/// A file that is open for reading. Any thread may use it, several at once too.
+/// A file that is open for reading. Any thread may use it, even several at once.
 pub enum pinlane_file {}
 
 handle_type!(pinlane_file: FileReader, "file", table 7, shared: true);
@@ -19,11 +19,11 @@ handle_type!(pinlane_file: FileReader, "file", table 7, shared: true);
 /// read once.
 pub const PINLANE_FILE_DIRECT: u32 = 1;
 
-/// One range of a file, and where it goes. Set all members that you do not use to 0.
+/// One range of a file, and its destination. Set all members that you do not use to 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_file_range {
-    /// Where in the file the range begins.
+    /// The offset of the range in the file, in bytes.
     pub offset: u64,
     /// Its length.
     pub bytes: usize,
@@ -32,7 +32,7 @@ pub struct pinlane_file_range {
     pub dst: *mut c_void,
     /// The device buffer that is the destination, or NULL.
     pub device_buffer: *mut pinlane_device_buffer,
-    /// Where in `device_buffer` the destination begins.
+    /// The offset of the destination in `device_buffer`, in bytes.
     pub device_offset: usize,
     /// Must be 0.
     pub reserved: u64,
@@ -44,12 +44,12 @@ layout!(pinlane_file_range: 48; dst 16, device_offset 32, reserved 40);
 /// frees it with `pinlane_file_free`. `flags` is 0 or `PINLANE_FILE_DIRECT`. Blocks as opening a
 /// file does.
 ///
-/// If somebody writes to the file meanwhile, a read may give old or new bytes. If somebody cuts it
-/// off, a read beyond its end gives a status. Nothing worse happens.
+/// If another program writes to the file during a read, the read may return old or new bytes. If it
+/// truncates the file, a read beyond the end returns a status. There are no other effects.
 ///
 /// Statuses: `IO` if the file cannot be opened or is not a regular file; `UNSUPPORTED` if the file
-/// system has no `O_DIRECT`; `FORKED_PROCESS`; `INVALID_VALUE` if `path` or `file` is NULL, or for
-/// unknown flags.
+/// system does not support `O_DIRECT`; `FORKED_PROCESS`; `INVALID_VALUE` if `path` or `file` is
+/// NULL, or for unknown flags.
 ///
 /// # Safety
 ///
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn pinlane_file_open(
     })
 }
 
-/// Writes the present size of the file, in bytes, to `bytes`.
+/// Writes the current size of the file, in bytes, to `bytes`.
 ///
 /// Statuses: `INVALID_HANDLE`, `IO`; `INVALID_VALUE` if `bytes` is NULL.
 ///
@@ -88,8 +88,8 @@ pub unsafe extern "C" fn pinlane_file_size(
     unsafe { Out::new("bytes", bytes) }.give("pinlane_file_size", || handle::get(file)?.bytes())
 }
 
-/// Reads `bytes` of the file, from `offset` on, into `buffer`, from `buffer_offset` on. Several
-/// threads read. Blocks until no device use of that part of the buffer is pending, and until
+/// Reads `bytes` of the file, from `offset` on, into `buffer`, from `buffer_offset` on. Uses
+/// several threads. Blocks until no device use of that part of the buffer is pending, and until
 /// everything is read.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `OUT_OF_RANGE` for a range that the file
@@ -119,7 +119,7 @@ pub extern "C" fn pinlane_file_free(file: *mut pinlane_file) -> pinlane_status {
 }
 
 /// Copies `bytes` of the file, from `offset` on, to the caller's own device memory. Blocks until
-/// they are read; the ticket tells when they have arrived. Ordered as `pinlane_upload_slice`.
+/// they are read; the ticket says when they have arrived. Ordered as `pinlane_upload_slice`.
 /// `device_pointer` may be NULL if `bytes` is 0; `ticket` may be NULL.
 ///
 /// Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE` for a range that the file does not have:
@@ -176,8 +176,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_file(
     })
 }
 
-/// Copies `count` ranges of the file to device memory, as one job: the device need not wait between
-/// them. It is fastest in the order of the file. Destinations must not overlap. Blocks and is
+/// Copies `count` ranges of the file to device memory, as one job, so the device does not wait
+/// between them. Fastest in the order of the file. Destinations must not overlap. Blocks and is
 /// ordered as `pinlane_upload_file`; the ticket is for all ranges. `ranges` may be NULL if `count`
 /// is 0; `ticket` may be NULL.
 ///

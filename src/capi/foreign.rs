@@ -1,4 +1,4 @@
-//! The caller's own work on buffers: from before it is enqueued until its use is recorded.
+//! The caller's own work on buffers, from before it is enqueued until its use is recorded.
 //!
 //! ```text
 //!   begin    the buffers are borrowed, and the stream waits for their pending uses
@@ -8,10 +8,10 @@
 //!
 //! # Invariants
 //!
-//! * Between begin and end, no other call gets the buffers in a way that conflicts. So nothing can
-//!   happen that the use, once recorded, would have had to be ordered with.
+//! * Between begin and end, no other call can use the buffers in a conflicting way. So no operation
+//!   can miss the order with a use that is recorded only at the end.
 //! * A buffer is given back when its use is recorded or known to be complete. Otherwise it stays
-//!   borrowed for ever.
+//!   borrowed forever.
 
 use super::table::{Alone, Counted, Inside};
 use super::{
@@ -33,8 +33,8 @@ pub const PINLANE_ACCESS_WRITE: i32 = 0;
 /// The work only reads the buffer. Any number of threads and streams may do so at once.
 pub const PINLANE_ACCESS_READ: i32 = 1;
 
-/// A buffer that the caller's own work uses, and how. One array of uses says both what the work
-/// reads and what it writes. Set all members that you do not use to 0.
+/// A buffer that the caller's own work uses, and its access. One array lists both the buffers that
+/// the work reads and those that it writes. Set all members that you do not use to 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_use {
@@ -52,7 +52,7 @@ pub struct pinlane_use {
 
 layout!(pinlane_use: 32; access 16, reserved 24);
 
-/// Foreign work between begin and end.
+/// The caller's work between begin and end.
 pub struct Foreign {
     stream: Stream,
     held: Vec<Held>,
@@ -95,8 +95,8 @@ impl Foreign {
         Ok(Foreign { stream: stream.clone(), held })
     }
 
-    /// Called once. If the uses cannot be recorded, waits for the stream; if that fails too, the
-    /// buffers are never given back.
+    /// Ends the work. Called once. If the uses cannot be recorded, waits for the stream; if that
+    /// fails too, the buffers are never given back.
     fn end(&mut self) -> Result<Ticket> {
         let operands: Vec<Operand<'_>> = self.held.iter_mut().map(Held::operand).collect();
         let (recorded, ticket) = self.stream.end_foreign("pinlane_foreign_end", &operands);
@@ -107,7 +107,7 @@ impl Foreign {
     }
 }
 
-/// Each buffer of `uses` once: written if one of its uses writes it.
+/// Each buffer of `uses` once, as written if one of its uses writes it.
 fn each_once(uses: &[pinlane_use]) -> Result<Vec<pinlane_use>> {
     for (number, named) in uses.iter().enumerate() {
         let one = named.buffer.is_null() != named.device_buffer.is_null();
@@ -120,23 +120,23 @@ fn each_once(uses: &[pinlane_use]) -> Result<Vec<pinlane_use>> {
         }
     }
     let mut uses = uses.to_vec();
-    // Writing sorts before reading, so it is kept.
+    // Writes sort before reads, so a write is kept.
     uses.sort_unstable_by_key(|named| (named.buffer, named.device_buffer, named.access));
     uses.dedup_by_key(|named| (named.buffer, named.device_buffer));
     Ok(uses)
 }
 
 /// Begins the caller's own work (a kernel, cuBLAS, NCCL, ...) on `stream`, which uses the `count`
-/// buffers of `uses`: makes the stream wait for every pending use that conflicts, and writes what
-/// `pinlane_foreign_end` takes to `foreign`. Enqueue all of the work on the stream's
+/// buffers of `uses`: makes the stream wait for every pending use that conflicts, and writes a
+/// handle for `pinlane_foreign_end` to `foreign`. Enqueue all of the work on the stream's
 /// `cudaStream_t`, or order it into that, then call `pinlane_foreign_end`. Does not block. `uses`
 /// may be NULL if `count` is 0.
 ///
 /// Until then the buffers are borrowed: other calls that conflict get `BUSY`, on this thread too.
-/// Work that only reads a buffer conflicts with no other reader: name what it does not write with
-/// `PINLANE_ACCESS_READ`, and any number of threads launch work on shared weights at once. A buffer
-/// that is freed meanwhile is freed at the end. So a use is never lost. Work that is never
-/// ended keeps its buffers borrowed.
+/// Work that only reads a buffer does not conflict with other readers: name buffers that it does
+/// not write with `PINLANE_ACCESS_READ`, and any number of threads can launch work on shared
+/// weights at once. A buffer that is freed before the end is kept until the end. So a use is never
+/// lost. Work that is never ended keeps its buffers borrowed.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or a use names no buffer, two, or
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn pinlane_foreign_begin(
 /// Ends what `pinlane_foreign_begin` began: everything on the stream now counts as a use of the
 /// buffers, and later uses wait for it. Frees the handle; NULL is a no-op. Any thread may call it.
 /// Does not block, unless the uses cannot be recorded: then it waits for the stream, and if that
-/// fails too, the buffers stay borrowed for ever. `ticket`, for the work, may be NULL.
+/// fails too, the buffers stay borrowed forever. `ticket`, for the work, may be NULL.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY` if two threads end it at once, `FORKED_PROCESS`,
 /// `INVALID_VALUE` if `ticket` is misaligned: the work has not ended. `STREAM_CAPTURING`,

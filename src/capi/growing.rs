@@ -1,12 +1,12 @@
 //! Structs that begin with their size, and may grow at their end from release to release.
 //!
-//! A program that was compiled with an older header has a shorter struct. What it passes is filled
-//! up with defaults, and what it gets is cut off.
+//! A program that was compiled with an older header has a shorter struct. The structs that it
+//! passes are filled up with defaults, and the structs that it gets are truncated.
 //!
 //! # Invariants
 //!
 //! * Only sizes that a released header had are accepted.
-//! * Nothing behind the caller's struct is read or written.
+//! * Nothing after the end of the caller's struct is read or written.
 
 use std::ptr::NonNull;
 
@@ -25,7 +25,7 @@ pub(super) unsafe trait Growing: Copy {
     const NAME: &'static str;
     /// The size in each released header and in this one, ascending.
     const SIZES: &'static [usize];
-    /// What the struct's initialiser gives.
+    /// The result of the struct's initialiser.
     const DEFAULT: Self;
 }
 
@@ -61,8 +61,8 @@ pub(super) unsafe fn options<T: Growing>(pointer: *const T) -> Result<T> {
     unsafe { sized("options", pointer) }
 }
 
-/// Runs the exported function of that name, whose only output is a struct that begins with its
-/// size. As much is written as the caller's struct has room for; its size stays.
+/// Runs the body of the exported function `function`, whose only output is a struct that begins
+/// with its size. Writes as much as the caller's struct has room for, and keeps its size.
 ///
 /// # Safety
 ///
@@ -108,7 +108,7 @@ pub(super) unsafe fn init<T: Growing>(pointer: *mut T, size: usize) -> Result<()
     Ok(())
 }
 
-/// The struct, and the size that it says it has.
+/// Checks the pointer. Returns the struct and its size, from its first member.
 ///
 /// # Safety
 ///
@@ -139,11 +139,11 @@ fn unknown_size<T: Growing>(name: &str, size: usize) -> Error {
 
 /// A struct that begins with its size: the sizes that released headers had, this one's last; the
 /// members whose default is not 0, as numbers or constants of the header; and the exported function
-/// that initialises it. `build/header.rs` reads the same text: it writes the function's prototype
-/// and the `_INIT` macro.
+/// that initialises it. `build/header.rs` reads the same text to write the function's prototype and
+/// the `_INIT` macro.
 ///
-/// When a struct gets members, its new size is added to the list. The members go to the end, and
-/// none may leave a gap: what a shorter struct did not have must not begin inside it.
+/// When a struct gets members, its new size is added to the list. New members go to the end,
+/// without a gap: a member that a shorter struct does not have must not begin inside it.
 macro_rules! growing {
     (
         $init:ident: $type:ident, sizes [$($size:literal),+],
@@ -176,8 +176,8 @@ macro_rules! growing {
                 next += 1;
             }
         };
-        // SAFETY: as just asserted; the members are numbers, pointers and optional functions, which
-        // the caller's precondition says are initialised.
+        // SAFETY: as just asserted; the members are numbers, pointers and optional functions,
+        // initialised by the caller's precondition.
         unsafe impl $crate::capi::growing::Growing for $type {
             const NAME: &'static str = stringify!($type);
             const SIZES: &'static [usize] = &[$($size),+];
@@ -203,7 +203,7 @@ mod tests {
     };
     use crate::error::ErrorKind;
 
-    /// One that had 16 bytes in its first release and got two members in its second.
+    /// A struct of 16 bytes in its first release, with two more members in its second.
     #[repr(C)]
     #[derive(Clone, Copy, Debug, PartialEq)]
     struct Grown {
@@ -225,7 +225,7 @@ mod tests {
         // SAFETY: it has 24 bytes.
         assert_eq!(unsafe { sized("input", &raw const long) }.unwrap(), long);
 
-        // A block of 16 bytes: Miri would find a read behind its end.
+        // A block of 16 bytes: Miri would find a read past its end.
         let short: Box<[u64; 2]> = Box::new([16, 2]);
         // SAFETY: it has 16 bytes, as its first member says.
         let read = unsafe { options(short.as_ptr().cast::<Grown>()) }.unwrap();
@@ -273,7 +273,7 @@ mod tests {
         for size in [0, 8, 15, 17, 23, 25, 32, usize::MAX] {
             let mut given: [u64; 3] = [size as u64, 99, 99];
             let pointer = given.as_mut_ptr().cast::<Grown>();
-            // SAFETY: only the first member is read, which is there.
+            // SAFETY: only the first member is read, which exists.
             let error = unsafe { sized("input", pointer.cast_const()) }.unwrap_err();
             assert!(error.to_string().contains("Grown has 16 or 24 bytes"), "{error}");
             // SAFETY: as above.

@@ -1,8 +1,8 @@
-//! Handles: what C programs hold instead of pointers.
+//! Handles, which C programs hold instead of pointers.
 //!
 //! A handle looks like a pointer but is a number. It is looked up in the [table](super::table) of
-//! its type. The look-up finds what a pointer could not show: that the handle was freed, belongs to
-//! another type, or never was one.
+//! its type. Unlike a pointer, the look-up detects a handle that was freed, belongs to another
+//! type, or never was one.
 //!
 //! ```text
 //!   bit 63       56 55                    32 31                     0
@@ -13,7 +13,7 @@
 //!
 //! * The tag has its top bit set. So no handle is NULL, and none equals an address that a program
 //!   can have on the supported platforms: user addresses end below bit 56.
-//! * A freed handle stays invalid for ever: the generation of its slot has grown, and no generation
+//! * A freed handle stays invalid forever: the generation of its slot has grown, and no generation
 //!   is used twice.
 
 use std::mem::ManuallyDrop;
@@ -60,12 +60,12 @@ fn decode<H: Kind>(handle: *const H) -> Result<Entry, Miss> {
     if tagged { Ok(Entry { index, generation }) } else { Err(Miss::Invalid) }
 }
 
-/// The process that made the first handle. In a forked child, other threads' calls stand still for
-/// ever, perhaps inside a lock, so the tables are not touched there (soundness rule 14).
+/// The process that made the first handle. In a forked child, other threads' calls never continue,
+/// and may hold a lock, so the tables are not touched there (soundness rule 14).
 static PROCESS: CachePadded<FirstProcess> = CachePadded(FirstProcess::new());
 
-/// Fails in a forked child of the process that first used pinlane. Every function that can make a
-/// first handle calls it.
+/// Fails in a forked child of the process that first used pinlane. Every function that can create
+/// the first handle calls it.
 #[inline(always)]
 pub(super) fn check_process() -> Result<()> {
     if PROCESS.is_current() { Ok(()) } else { Err(forked()) }
@@ -92,11 +92,11 @@ pub(super) fn create_noted<H: Kind>(object: ManuallyDrop<H::Object>, notes: [usi
     encode(H::table().insert(object, notes))
 }
 
-// Look-ups are always inlined, and do without closures, which the compiler may leave outside: to
-// pass a result through memory costs as much as the look-up.
+// Look-ups are always inlined, and use no closures, which the compiler may not inline: passing a
+// result through memory costs as much as the look-up.
 
-/// The object of a handle, shared with other calls. It stays alive as long as the result does, even
-/// if another thread frees the handle meanwhile.
+/// The object of a handle, shared with other calls. It stays alive as long as the result, even if
+/// another thread frees the handle.
 #[inline(always)]
 pub(super) fn get<H: Kind>(handle: *const H) -> Result<Inside<H>> {
     enter(handle)
@@ -123,7 +123,7 @@ pub(super) fn get_counted<H: Kind, A: How>(handle: *const H) -> Result<Counted<C
     H::table().enter_counted(entry(handle)?).map_err(|miss| missed(miss, handle))
 }
 
-/// The numbers that a handle was made with, whatever other calls do with its object.
+/// The numbers that a handle was made with, even while other calls use its object.
 #[inline(always)]
 pub(super) fn notes<H: Kind>(handle: *const H) -> Result<[usize; 2]> {
     let entry = entry(handle)?;
@@ -134,7 +134,7 @@ pub(super) fn notes<H: Kind>(handle: *const H) -> Result<[usize; 2]> {
 }
 
 /// Frees a handle; NULL is a no-op. The object drops when the last call that uses it returns. In a
-/// forked child nothing happens: the object leaks there.
+/// forked child the object leaks.
 #[inline(always)]
 pub(super) fn free<H: Kind>(handle: *mut H) -> Result<()> {
     match free_if(handle, |_| true) {
@@ -143,7 +143,7 @@ pub(super) fn free<H: Kind>(handle: *mut H) -> Result<()> {
     }
 }
 
-/// As [`free`], if the [`notes`] are so. False if they are not: then nothing has happened.
+/// As [`free`], if `wanted` accepts the [`notes`]. Otherwise returns false and changes nothing.
 #[inline(always)]
 pub(super) fn free_if<H: Kind>(
     handle: *mut H,

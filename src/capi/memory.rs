@@ -29,12 +29,11 @@ pub(super) fn check_memory(memory: *const c_void, bytes: usize) -> Result<NonNul
 ///
 /// # Safety
 ///
-/// * `memory` is NULL, or its first `bytes` bytes can be read, and nobody writes to them, during
-///   `'a`.
+/// * `memory` is NULL, or its first `bytes` bytes can be read, and are not written, during `'a`.
 pub(super) unsafe fn source<'a>(memory: *const c_void, bytes: usize) -> Result<&'a [u8]> {
     let first = check_memory(memory, bytes)?;
     // SAFETY: readable and unchanged during 'a, by the precondition; not NULL, and no longer than
-    // memory can be, as just found. Bytes that C has not initialised are copied as they are.
+    // memory can be, as just found. Bytes that C has not initialised are only copied.
     Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), bytes) })
 }
 
@@ -42,11 +41,11 @@ pub(super) unsafe fn source<'a>(memory: *const c_void, bytes: usize) -> Result<&
 ///
 /// # Safety
 ///
-/// * `memory` is NULL, or its first `bytes` bytes can be written, and nobody else accesses them,
+/// * `memory` is NULL, or its first `bytes` bytes can be written, and no other code accesses them,
 ///   during `'a`.
 pub(super) unsafe fn destination<'a>(memory: *mut c_void, bytes: usize) -> Result<&'a mut [u8]> {
     let first = check_memory(memory, bytes)?;
-    // SAFETY: as in `source`, and nobody else accesses it, by the precondition. No byte is read
+    // SAFETY: as in `source`, and no other code accesses it, by the precondition. No byte is read
     // before it is written, so C need not have initialised them.
     Ok(unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), bytes) })
 }

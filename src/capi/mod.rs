@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //!
-//! * No handle is dereferenced. It is looked up, so stale, foreign and freed handles are found.
+//! * No handle is dereferenced. Handles are looked up, which detects stale, foreign and freed ones.
 //! * Outputs are written only on success, through [`pointer::Out`], which is checked before any
 //!   work.
 //! * A buffer is borrowed for the time of a call, shared or exclusively, as the Rust signature
@@ -46,7 +46,7 @@ mod table;
 mod ticket;
 mod transfer;
 
-// The words of all files here: the types of handles, and what every call is made of.
+// Names for all files here: the types of handles, and the parts of every call.
 use self::batch::pinlane_pairs;
 use self::buffer::pinlane_buffer;
 use self::device::pinlane_device;

@@ -1,4 +1,5 @@
-//! What C passes by pointer: outputs, structs and arrays. All are checked before any work is done.
+//! Arguments that C passes by pointer: outputs, structs and arrays. All are checked before any work
+//! is done.
 
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char};
@@ -27,7 +28,7 @@ impl<T> Out<T> {
         Out { name, pointer }
     }
 
-    /// The pointer of an output that the caller must want.
+    /// Checks the pointer of an output, which must not be NULL.
     #[inline(always)]
     pub(super) fn check(self) -> Result<Checked<T>> {
         if self.pointer.is_null() {
@@ -36,14 +37,14 @@ impl<T> Out<T> {
         self.optional()
     }
 
-    /// The pointer of an output that may be NULL: then nothing is written.
+    /// Checks the pointer of an output that may be NULL: then nothing is written.
     #[inline(always)]
     pub(super) fn optional(self) -> Result<Checked<T>> {
         check_aligned(self.name, self.pointer)?;
         Ok(Checked(self.pointer))
     }
 
-    /// Runs the exported function of that name, whose only output this is.
+    /// Runs the body of the exported function `function`, whose only output this is.
     #[inline(always)]
     pub(super) fn give(
         self,
@@ -90,7 +91,7 @@ impl<T> Checked<T> {
     }
 }
 
-/// Refuses unknown flags: in a newer program they may mean something.
+/// Refuses unknown flags: they may have a meaning in a newer program.
 pub(super) fn check_flags(flags: u32, known: u32) -> Result<()> {
     if flags & !known == 0 {
         return Ok(());
@@ -101,7 +102,7 @@ pub(super) fn check_flags(flags: u32, known: u32) -> Result<()> {
     ))
 }
 
-/// Sets what a member of options says. One that is 0 stands for the default.
+/// Sets an option from a member. 0 means the default.
 pub(super) fn set_unless_0<O, V: PartialEq + Default>(
     options: O,
     member: V,
@@ -110,8 +111,8 @@ pub(super) fn set_unless_0<O, V: PartialEq + Default>(
     if member == V::default() { options } else { set(options, member) }
 }
 
-/// Refuses spare members that are not 0, in any element of an array: in a newer program they may
-/// mean something.
+/// Refuses reserved members that are not 0, in any element of an array: they may have a meaning in
+/// a newer program.
 pub(super) fn check_spare(name: &str, mut members: impl Iterator<Item = u64>) -> Result<()> {
     let Some(number) = members.position(|member| member != 0) else { return Ok(()) };
     Err(invalid(
@@ -120,12 +121,12 @@ pub(super) fn check_spare(name: &str, mut members: impl Iterator<Item = u64>) ->
     ))
 }
 
-/// A number that is none of a member's values.
+/// The error for a number that is not a value of the member.
 pub(super) fn unknown(member: &str, value: i32, remedy: &'static str) -> Error {
     invalid(format!("unknown {member} {value}"), remedy)
 }
 
-/// An array that C passes; empty if `count` is 0, whatever the pointer is.
+/// An array that C passes; empty if `count` is 0, with any pointer.
 ///
 /// # Safety
 ///
@@ -156,7 +157,7 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
 
 /// # Safety
 ///
-/// * `string` is NULL (an error), or points to a string that stays as it is during `'a`.
+/// * `string` is NULL (an error), or points to a string that does not change during `'a`.
 unsafe fn bytes<'a>(name: &str, string: *const c_char) -> Result<&'a CStr> {
     if string.is_null() {
         return Err(null(name, "pass a string that ends in a NUL"));
@@ -169,7 +170,7 @@ unsafe fn bytes<'a>(name: &str, string: *const c_char) -> Result<&'a CStr> {
 ///
 /// # Safety
 ///
-/// * `string` is NULL (an error), or points to a string that stays as it is during `'a`.
+/// * `string` is NULL (an error), or points to a string that does not change during `'a`.
 pub(super) unsafe fn string<'a>(name: &str, string: *const c_char) -> Result<Cow<'a, str>> {
     // SAFETY: the same precondition.
     Ok(unsafe { bytes(name, string) }?.to_string_lossy())
@@ -185,8 +186,8 @@ pub(super) unsafe fn path<'a>(name: &str, path: *const c_char) -> Result<&'a Pat
     Ok(Path::new(OsStr::from_bytes(unsafe { bytes(name, path) }?.to_bytes())))
 }
 
-/// Writes a text as `snprintf` does: at most `capacity` bytes, the terminating NUL included. The
-/// result is how many bytes the whole text needs.
+/// Writes a text as `snprintf` does: at most `capacity` bytes, including the terminating NUL.
+/// Returns the number of bytes that the whole text needs.
 ///
 /// # Safety
 ///
@@ -198,7 +199,7 @@ pub(super) unsafe fn text(text: &str, buffer: *mut c_char, capacity: usize) -> R
         }
         let shown = &text.as_bytes()[..text.len().min(capacity - 1)];
         // SAFETY: `buffer` is not NULL, so it has `capacity` bytes, of which at most `capacity - 1`
-        // and a NUL are written; no text of the library lies there.
+        // and a NUL are written; they do not overlap a text of the library.
         unsafe {
             buffer.cast::<u8>().copy_from_nonoverlapping(shown.as_ptr(), shown.len());
             buffer.add(shown.len()).write(0);
@@ -207,7 +208,7 @@ pub(super) unsafe fn text(text: &str, buffer: *mut c_char, capacity: usize) -> R
     Ok(text.len() + 1)
 }
 
-/// Whether [`give_text`] could write, for those who have much to do before.
+/// Checks the arguments of [`give_text`] in advance, for functions that do much work before.
 pub(super) fn check_text(
     buffer: *const c_char,
     capacity: usize,
@@ -219,7 +220,8 @@ pub(super) fn check_text(
     check_aligned("needed", needed)
 }
 
-/// Runs the exported function of that name, which writes a text and how many bytes that needs.
+/// Runs the body of the exported function `function`, which writes a text and the number of bytes
+/// that it needs.
 ///
 /// # Safety
 ///

@@ -10,15 +10,16 @@ use super::{
 use crate::device::Device;
 use crate::pool::{Builder, PageLocking, PinnedPool};
 
-/// A pool of page-locked host memory. Any thread may use it. Its buffers live on when the handle is
-/// freed.
+/// A pool of page-locked host memory. Any thread may use it. Its buffers stay valid after the
+/// handle is freed.
 pub enum pinlane_pool {}
 
 handle_type!(pinlane_pool: PinnedPool, "pool", table 4, shared: true);
 
 /// Memory comes from the system, in huge pages on the device's NUMA node. Several threads touch it,
-/// then it is registered with CUDA. Where that is not possible the CUDA runtime allocates it, and
-/// so does an emulated machine with `PINLANE_EMULATOR_WATCH_HOST`, which sees no other memory.
+/// then it is registered with CUDA. If that is not possible, the CUDA runtime allocates it. Pools
+/// of an emulated machine with `PINLANE_EMULATOR_WATCH_HOST` allocate too, because it sees no other
+/// memory.
 pub const PINLANE_PAGE_LOCKING_REGISTER: i32 = 0;
 /// The CUDA runtime allocates memory.
 pub const PINLANE_PAGE_LOCKING_ALLOCATE: i32 = 1;
@@ -26,13 +27,12 @@ pub const PINLANE_PAGE_LOCKING_ALLOCATE: i32 = 1;
 /// Memory is mapped into the address space of the devices. With unified addressing it always is.
 pub const PINLANE_POOL_MAPPED: u32 = 1;
 /// Memory is write-combined, and the CUDA runtime allocates it. The CPU reads such memory many
-/// times slower: it is for buffers that the host only writes, front to back.
+/// times slower, so use it for buffers that the host only writes, front to back.
 pub const PINLANE_POOL_WRITE_COMBINED: u32 = 2;
 /// Threads cache no blocks: every allocation takes the pool's lock.
 pub const PINLANE_POOL_NO_THREAD_CACHES: u32 = 4;
 
-/// Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`. A member that is 0 stands for
-/// its default.
+/// Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`. 0 in a member means its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_pool_options {
@@ -45,10 +45,10 @@ pub struct pinlane_pool_options {
     /// The most that one thread caches, in bytes of free blocks; never more than a 32nd of the
     /// budget. By default 16 MiB.
     pub thread_cache_bytes: usize,
-    /// How many free bytes stay when memory is given back because of `high_watermark_bytes`; not
-    /// above it.
+    /// How many free bytes stay when memory is given back because of `high_watermark_bytes`; at
+    /// most that.
     pub low_watermark_bytes: usize,
-    /// When more than this many bytes are free, caches of threads not counted, the pool gives
+    /// When more than this many bytes are free, not counting the caches of threads, the pool gives
     /// memory back to the system. By default it does not.
     pub high_watermark_bytes: usize,
     /// Memory that has been free for this many microseconds goes back to the system. By default it
@@ -103,7 +103,7 @@ fn page_locking(value: i32) -> Result<PageLocking> {
 }
 
 /// Makes a pool for `device` and writes it to `pool`. The caller frees it with `pinlane_pool_free`.
-/// `options` may be NULL: the defaults. Page-locks nothing yet.
+/// `options` may be NULL: the defaults. Does not page-lock memory yet.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pool` is NULL, the budget is
 /// less than a page, the low watermark is above the high one, or for options of an unknown size,
@@ -128,7 +128,7 @@ pub unsafe extern "C" fn pinlane_pool_create(
 }
 
 /// Writes another handle of the same pool to `clone`. The caller frees it with `pinlane_pool_free`.
-/// It is for a part of a program that keeps the pool alive on its own. Does not block.
+/// For a part of a program that keeps the pool alive on its own. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `clone` is NULL.
 ///
@@ -165,10 +165,10 @@ pub unsafe extern "C" fn pinlane_pool_is_same(
     })
 }
 
-/// Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth
+/// Writes to `block_bytes` the size of the block that a request of `bytes` gets. At most an eighth
 /// of the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
 ///
-/// Statuses: `INVALID_VALUE` if no block can hold so many bytes, or `block_bytes` is NULL.
+/// Statuses: `INVALID_VALUE` if no block can hold that many bytes, or `block_bytes` is NULL.
 ///
 /// # Safety
 ///
@@ -188,9 +188,9 @@ pub unsafe extern "C" fn pinlane_pool_block_bytes(
 }
 
 /// Gives free memory back to the system until `keep_bytes` of it are left, and writes the number of
-/// bytes given back to `released_bytes`, which may be NULL. Keeps what was used last. Takes from
-/// the caches of all threads. Memory goes back only if all blocks of a slab are free. Blocks while
-/// the CUDA runtime releases it; the runtime may wait for devices.
+/// bytes given back to `released_bytes`, which may be NULL. Keeps the most recently used memory.
+/// Takes from the caches of all threads. Memory goes back only if all blocks of a slab are free.
+/// Blocks while the CUDA runtime releases it; the runtime may wait for devices.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` inside a host function;
 /// `INVALID_VALUE` if `released_bytes` is misaligned.
@@ -216,10 +216,10 @@ pub unsafe extern "C" fn pinlane_pool_trim(
 /// Allocates `bytes` of page-locked memory, at least 1, and writes the address to `memory`: a
 /// multiple of `alignment`, which is a power of two, at most 2 MiB. The caller gives it back with
 /// `pinlane_pool_deallocate`, before the pool's last handle is freed: after that it stays allocated
-/// for ever. The contents are unspecified. Blocks as `pinlane_buffer_alloc`.
+/// forever. The contents are unspecified. Blocks as `pinlane_buffer_alloc`.
 ///
 /// This is for allocators, such as `std::pmr`, and for libraries that want an address. The memory
-/// is plain: nothing waits for a device that still uses it, as a `pinlane_buffer` does.
+/// is plain: unlike a `pinlane_buffer`, it does not wait for a device that still uses it.
 /// `pinlane_upload_slice` and `pinlane_download_slice` copy it at the full speed of the link,
 /// `pinlane_upload_pinned` and `pinlane_download_pinned` without waiting. A forked child does not
 /// have the memory, and must not touch it.
@@ -273,15 +273,15 @@ pub unsafe extern "C" fn pinlane_pool_allocate_timeout(
 /// Gives back memory of `pinlane_pool_allocate`, by any handle of the same pool; NULL is a no-op.
 /// Does not block. Copies of the memory by pinlane may be under way: the pool reuses it only when
 /// they are complete. The caller's own device work on it must be complete, or recorded with
-/// `pinlane_pool_record_use`, which another thread may be running at this moment: the pool may
-/// reuse the memory at once. In a forked child it does nothing.
+/// `pinlane_pool_record_use` (which may still run on another thread), because the pool may reuse
+/// the memory at once. In a forked child it does nothing.
 ///
 /// Statuses: `INVALID_HANDLE`, also for memory that is not of this pool or was given back already;
 /// `INVALID_VALUE` for an address inside an allocation. In both cases nothing is freed.
 ///
 /// # Safety
 ///
-/// - Nobody uses the memory any more.
+/// - The memory is no longer used.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_pool_deallocate(
     pool: *const pinlane_pool,
@@ -295,13 +295,13 @@ pub unsafe extern "C" fn pinlane_pool_deallocate(
     })
 }
 
-/// Tells the pool that the caller's own CUDA calls on `stream` use memory of
-/// `pinlane_pool_allocate`. After the memory is given back, the pool reuses it only when everything
-/// on the stream now is complete. `memory` is any address in the allocation, and stands for all of
-/// it. Call it after that work is enqueued. For a `cudaStream_t`, borrow it once with
-/// `pinlane_stream_borrow`. Does not block.
+/// Records that the caller's own CUDA calls on `stream` use memory of `pinlane_pool_allocate`.
+/// After the memory is given back, the pool reuses it only when everything on the stream now is
+/// complete. `memory` is any address in the allocation; the use counts for all of it. Call it after
+/// that work is enqueued. For a `cudaStream_t`, borrow it once with `pinlane_stream_borrow`. Does
+/// not block.
 ///
-/// The host may access the memory meanwhile: the caller must know when that is safe.
+/// This does not stop accesses of the host: the caller must know when they are safe.
 ///
 /// Statuses: `INVALID_HANDLE`, also for memory that is not allocated from this pool; `BUSY` while
 /// another thread makes the same call; `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
@@ -322,8 +322,8 @@ pub extern "C" fn pinlane_pool_record_use(
 
 /// Frees the handle; NULL is a no-op. When the last handle of the pool and its last buffer are
 /// freed, the memory goes back to the system; the call that frees last waits until the devices are
-/// done with it. Memory from `pinlane_pool_allocate` that was not given back stays allocated for
-/// ever: somebody may still use it.
+/// done with it. Memory from `pinlane_pool_allocate` that was not given back stays allocated
+/// forever, because it may still be in use.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
 #[unsafe(no_mangle)]

@@ -32,8 +32,8 @@ pub struct pinlane_pool_stats {
     pub thread_bytes: usize,
     /// Freed, but a device may still use them.
     pub in_flight_bytes: usize,
-    /// Lost for good: nothing proved that the device is done with them, or the system did not take
-    /// them back.
+    /// Lost: nothing proved that the device is done with them, or the system did not take them
+    /// back.
     pub quarantined_bytes: usize,
     /// Allocations that reused a free block.
     pub hits: u64,
@@ -45,13 +45,13 @@ pub struct pinlane_pool_stats {
     pub growths: u64,
     /// How long that took in total.
     pub growths_total_ns: u64,
-    /// How long the longest took.
+    /// The longest time.
     pub growths_longest_ns: u64,
     /// Allocations that waited because the budget allowed no new memory.
     pub waits: u64,
-    /// How long they waited in total.
+    /// Their waiting time in total.
     pub waits_total_ns: u64,
-    /// How long the longest waited.
+    /// The longest waiting time.
     pub waits_longest_ns: u64,
     /// Times that memory was given back to the system.
     pub trims: u64,
@@ -83,7 +83,7 @@ pub struct pinlane_class_stats {
     pub cached: usize,
     /// Freed, but a device may still use them.
     pub in_flight: usize,
-    /// Lost for good: nothing proved that the device is done with them.
+    /// Lost: nothing proved that the device is done with them.
     pub quarantined: usize,
     /// How often memory was page-locked for this size.
     pub growths: u64,
@@ -162,8 +162,8 @@ pub unsafe extern "C" fn pinlane_pool_get_stats(
 }
 
 /// Writes the statistics of each block size, the smallest first, to `classes[0 .. capacity]`, and
-/// the number of block sizes to `count`. If that is more than `capacity`, the rest is left out. To
-/// learn the number, call it with `classes` NULL and a `capacity` of 0. Takes a short lock.
+/// the number of block sizes to `count`. If that is more than `capacity`, the rest is omitted. To
+/// get the number, call it with `classes` NULL and a `capacity` of 0. Takes a short lock.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL, or `classes` is while `capacity`
 /// is not 0.
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn pinlane_pool_get_class_stats(
     })
 }
 
-/// Words for people, in one line.
+/// Text for people, in one line.
 pub const PINLANE_STATS_TEXT: i32 = 0;
 /// One JSON object with everything, also by block size. Times are in nanoseconds.
 pub const PINLANE_STATS_JSON: i32 = 1;
@@ -205,15 +205,15 @@ pub const PINLANE_STATS_JSON: i32 = 1;
 pub const PINLANE_STATS_PROMETHEUS: i32 = 2;
 
 /// Writes the pool's statistics to `buffer`, as a text in `format`, one of `PINLANE_STATS_*`. At
-/// most `capacity` bytes are written, with the terminating NUL; a longer text is cut off. `needed`,
-/// which may be NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if
-/// `capacity` is 0. The next text may need more bytes. Takes a short lock.
+/// most `capacity` bytes are written, with the terminating NUL; a longer text is truncated.
+/// `needed`, which may be NULL, gets the number of bytes that the whole text needs. `buffer` may be
+/// NULL if `capacity` is 0. The next text may need more bytes. Takes a short lock.
 ///
-/// Metrics for Prometheus have the label `pool` with the value `name`, which may be NULL: empty.
-/// The other formats do not look at it. One response may describe a metric only once: for several
-/// pools use `pinlane_pools_prometheus`. The metrics are gauges and counters:
-/// `pinlane_pool_live_bytes`, `pinlane_pool_wait_seconds_total` and others, and
-/// `pinlane_pool_class_blocks` and others with a second label, `block_bytes`.
+/// Metrics for Prometheus have the label `pool` with the value `name`; NULL means an empty name.
+/// The other formats ignore it. One response may describe a metric only once: for several pools use
+/// `pinlane_pools_prometheus`. The metrics are gauges and counters: `pinlane_pool_live_bytes`,
+/// `pinlane_pool_wait_seconds_total` and others, and `pinlane_pool_class_blocks` and others with a
+/// second label, `block_bytes`.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for an unknown format, or if `buffer` is NULL while
 /// `capacity` is not 0.

@@ -1,4 +1,4 @@
-//! Recordings: timelines of what devices and threads do, as files.
+//! Recordings: timelines of the work of devices and threads, as files.
 
 use std::ffi::c_char;
 use std::fs::File;
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::trace::{Recording, Trace};
 
-/// Notes what happens on devices, until it is stopped. Any thread may use it, one at a time.
+/// Records the work on devices, until it is stopped. Any thread may use it, one at a time.
 pub enum pinlane_recording {}
 
 handle_type!(pinlane_recording: State, "recording", table 13, shared: false);
@@ -29,7 +29,7 @@ pub enum State {
 }
 
 impl State {
-    /// What was noted, if the recording was stopped.
+    /// The trace, if the recording was stopped.
     fn trace(&self) -> Result<&Trace> {
         match self {
             State::Stopped(trace) => Ok(trace),
@@ -40,7 +40,7 @@ impl State {
     }
 }
 
-/// Makes a recording of nothing yet, whose time begins now, and writes it to `recording`. The
+/// Makes a recording without devices, whose time begins now, and writes it to `recording`. The
 /// caller frees it with `pinlane_recording_free`.
 ///
 /// Statuses: `FORKED_PROCESS`; `INVALID_VALUE` if `recording` is NULL.
@@ -59,15 +59,15 @@ pub unsafe extern "C" fn pinlane_recording_create(
     })
 }
 
-/// Notes in `recording` what happens on the device from now on: on all its streams, in its pools,
-/// and on the threads that help. Several devices may share a recording. Does not block; but the
-/// first work of the device that is noted waits once, to set its clock beside the host's.
+/// Records the work of the device in `recording` from now on: on all its streams, in its pools, and
+/// on helper threads. Several devices may share a recording. Does not block, but the first recorded
+/// work of the device waits once, to relate its clock to the host's.
 ///
-/// A device that is not recorded pays one branch for each call. While it is, each operation of a
-/// stream has two more events.
+/// A device that is not recorded pays one branch for each call. While it is recorded, each
+/// operation of a stream has two more events.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` while another recording
-/// notes the device, or if this one was stopped.
+/// records the device, or if this one was stopped.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_device_record(
     device: *const pinlane_device,
@@ -84,11 +84,11 @@ pub extern "C" fn pinlane_device_record(
     })
 }
 
-/// Ends the recording. What was noted can be written from then on. Blocks until all recorded work
-/// is complete. Does nothing if the recording was stopped before.
+/// Ends the recording, which can then be written. Blocks until all recorded work is complete. Does
+/// nothing if the recording was stopped before.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host function: the
-/// recording goes on.
+/// recording continues.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_recording_stop(recording: *mut pinlane_recording) -> pinlane_status {
     boundary("pinlane_recording_stop", || {
@@ -100,8 +100,8 @@ pub extern "C" fn pinlane_recording_stop(recording: *mut pinlane_recording) -> p
     })
 }
 
-/// Writes how many spans were noted to `spans`, and to `missing` how much is not there: operations
-/// whose device could not tell their times (it was lost, or the stream was being captured), and
+/// Writes the number of recorded spans to `spans`, and the number of missing ones to `missing`:
+/// operations whose times are unknown (the device was lost, or the stream was being captured), and
 /// spans beyond the first million. Either may be NULL.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` while the recording is running.
@@ -128,9 +128,9 @@ pub unsafe extern "C" fn pinlane_recording_counts(
     })
 }
 
-/// Writes what was noted to the file at `path`, which ends with a NUL, in that `format`, one of
-/// `PINLANE_TRACE_*`. A file that is there is replaced. Blocks as writing a file does. May be
-/// called again, in another format too.
+/// Writes the recording to the file at `path`, which ends with a NUL, in `format`, one of
+/// `PINLANE_TRACE_*`. Replaces an existing file. Blocks as writing a file does. May be called
+/// again, even with another format.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` while the recording is running, for an
 /// unknown format, or if `path` is NULL; `IO` if the file cannot be written. A file that cannot be
@@ -162,8 +162,8 @@ pub unsafe extern "C" fn pinlane_recording_write(
     })
 }
 
-/// Frees the recording; NULL is a no-op. One that is running ends, and what it has noted is
-/// forgotten. Does not block.
+/// Frees the recording; NULL is a no-op. A running recording ends, and its notes are dropped. Does
+/// not block.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a recording.
 #[unsafe(no_mangle)]
@@ -171,7 +171,7 @@ pub extern "C" fn pinlane_recording_free(recording: *mut pinlane_recording) -> p
     freeing("pinlane_recording_free", || handle::free(recording))
 }
 
-/// Writes all of a file, or leaves none; what is no regular file stays.
+/// Writes all of a file, or removes it. Does not remove other than regular files.
 fn write(path: &Path, text: &str) -> std::io::Result<()> {
     let mut file = File::create(path)?;
     let written = file.write_all(text.as_bytes());

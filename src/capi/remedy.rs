@@ -1,4 +1,4 @@
-//! C's words for what to do about an error.
+//! The C texts for what to do about an error.
 
 use crate::error::Remedy;
 

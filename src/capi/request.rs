@@ -1,4 +1,4 @@
-//! Calls whose outcome a callback is told of.
+//! Calls that report their outcome to a callback.
 //!
 //! ```text
 //!   pinlane_buffer_alloc_async     polls a future of the Rust interface once, for its place in the
@@ -9,9 +9,9 @@
 //!
 //! # Invariants
 //!
-//! * The callback is called once, by a helper, with nothing locked. If the call that was to start
-//!   the request failed, it is never called.
-//! * The future is gone before the callback is called, so the callback may make the same call
+//! * The callback is called once, by a helper, without locks. If the call that starts the request
+//!   fails, it is never called.
+//! * The future is dropped before the callback is called, so the callback may make the same call
 //!   again.
 
 use std::ffi::c_void;
@@ -28,32 +28,32 @@ use super::{
 use crate::sync::{Mutex, sanitizer};
 use crate::wakers;
 
-/// A call whose outcome a callback is told of. Any thread may use it. Freeing it does not change
+/// A call that reports its outcome to a callback. Any thread may use it. Freeing it does not change
 /// the call.
 pub enum pinlane_request {}
 
 handle_type!(pinlane_request: Arc<dyn Cancel>, "request", table 11, shared: false);
 
-/// What a callback gets as its first argument.
+/// The first argument of a callback.
 #[derive(Clone, Copy)]
 pub(super) struct User(pub(super) *mut c_void);
 
 impl User {
-    /// By a method, so that a closure captures the whole.
+    /// A method, so that a closure captures the whole struct.
     pub(super) fn get(self) -> *mut c_void {
         self.0
     }
 }
 
-// SAFETY: the address is only handed to the caller's functions, which take it on any thread: that
+// SAFETY: the address is only passed to the caller's functions, which take it on any thread: that
 // is a precondition of every function that takes a callback for later.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
 
-/// A request, whatever its outcome is.
+/// A request with any type of outcome.
 pub trait Cancel: Send + Sync {
-    /// Ends the request, unless its outcome is known: its callback may have been told already.
+    /// Ends the request, unless its outcome is known: its callback may have been called already.
     fn cancel(self: Arc<Self>);
 }
 
@@ -61,10 +61,10 @@ struct Request<T>(Mutex<State<T>>);
 
 enum State<T> {
     Waits(Pending<T>),
-    /// The outcome is known, and a helper is about to tell it: nobody may cancel it any more, since
-    /// what was taken from a queue or a pipeline for it would be lost.
+    /// The outcome is known, and a helper is about to report it. It can no longer be cancelled,
+    /// because a block or batch that was taken for it would be lost.
     Known(Pending<T>),
-    /// A thread has it, and looks here before it lets go of it.
+    /// A thread has it, and checks these flags before it releases it.
     Polled {
         again: bool,
         cancelled: bool,
@@ -84,12 +84,12 @@ struct Pending<T> {
 impl<T: Send + 'static> Pending<T> {
     fn poll(&mut self, waker: &Waker) -> Poll<Result<T>> {
         let poll = || self.future.as_mut().poll(&mut Context::from_waker(waker));
-        // A panic must reach the callback too: somebody waits for it.
+        // A panic must reach the callback too, because the program waits for it.
         let polled = catch_unwind(AssertUnwindSafe(poll));
         polled.unwrap_or_else(|payload| Poll::Ready(Err(panicked(payload))))
     }
 
-    /// The same request, which knows its outcome and has nothing left to do.
+    /// The same request with a known outcome, without its future.
     fn with_outcome(self, outcome: Result<T>) -> Self {
         Pending { future: Box::pin(ready(outcome)), tell: self.tell }
     }
@@ -100,9 +100,10 @@ impl<T: Send + 'static> Request<T> {
         sanitizer::of(self)
     }
 
-    /// Polls for the first time, so that requests are queued in the order of the calls. An error
-    /// that says that nothing can be started here (inside a host function, or without a thread that
-    /// would work for it) is not told, but returned. `begun` is called before anything is told.
+    /// Polls for the first time, so that requests are queued in the order of the calls. If the
+    /// request cannot be started here (inside a host function, or without a thread to serve it),
+    /// the error is returned and not reported to the callback. `begun` is called before the
+    /// callback can be called.
     fn start(self: Arc<Self>, mut pending: Pending<T>, begun: impl FnOnce()) -> Result<()> {
         sanitizer::release(self.address());
         let polled = pending.poll(&Waker::from(self.clone()));
@@ -120,7 +121,8 @@ impl<T: Send + 'static> Request<T> {
         Ok(())
     }
 
-    /// Behind a poll. Gives back what has to be polled again, or whose outcome is to be told.
+    /// Called after a poll. Returns the request if it must be polled again, or its outcome
+    /// reported.
     fn settle(
         &self,
         pending: Pending<T>,
@@ -141,7 +143,7 @@ impl<T: Send + 'static> Request<T> {
         Some((pending, outcome))
     }
 
-    /// Lets a helper tell the outcome.
+    /// Lets a helper report the outcome.
     fn hand_over(self: Arc<Self>, pending: Pending<T>, outcome: Result<T>) {
         // The future is dropped without the lock.
         let pending = pending.with_outcome(outcome);
@@ -161,7 +163,7 @@ impl<T: Send + 'static> Request<T> {
         wakers::wake(Waker::from(self));
     }
 
-    /// Takes it from where it waits, for this thread to poll.
+    /// Takes the waiting request, for this thread to poll.
     fn take(&self) -> Option<Pending<T>> {
         let mut state = self.0.lock();
         match std::mem::replace(&mut *state, State::Over) {
@@ -221,8 +223,9 @@ fn withdrawn() -> Error {
 }
 
 impl Out<*mut pinlane_request> {
-    /// Runs the exported function of that name, which starts a request: a future, and what tells
-    /// the callback of its outcome. The request's handle is written if the caller wants it.
+    /// Runs the body of the exported function `function`, which starts a request: a future, and the
+    /// function that reports its outcome to the callback. Writes the request's handle if the caller
+    /// wants it.
     pub(super) fn start<T: Send + 'static, F>(
         self,
         function: &'static str,
@@ -243,7 +246,8 @@ impl Out<*mut pinlane_request> {
 }
 
 /// Withdraws the request: its callback is called with `CANCELLED`, by a thread of pinlane. If the
-/// outcome is known already, nothing happens: the callback gets it, or has got it. Does not block.
+/// outcome is known already, nothing happens: the callback gets it, or has received it. Does not
+/// block.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
 #[unsafe(no_mangle)]
@@ -254,7 +258,7 @@ pub extern "C" fn pinlane_request_cancel(request: *const pinlane_request) -> pin
     })
 }
 
-/// Frees the handle; NULL is a no-op. The request goes on, and its callback is called.
+/// Frees the handle; NULL is a no-op. The request continues, and its callback is called.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a request.
 #[unsafe(no_mangle)]
@@ -284,7 +288,7 @@ mod tests {
         (request, told)
     }
 
-    /// The outcome, and that there is no other.
+    /// Returns the outcome, and checks that there is no other.
     fn only(told: &Told) -> Result<u32, ErrorKind> {
         let outcome = told.recv().expect("exactly one");
         assert!(told.recv().is_err(), "told twice, or the callback was not dropped");
@@ -299,7 +303,7 @@ mod tests {
         assert!(told.recv().is_err());
     }
 
-    /// Each poll wakes its own task, from inside; the third is the last.
+    /// Each poll wakes its own task, from inside. The third poll is the last.
     #[test]
     fn a_wake_during_a_poll_is_not_lost() {
         let mut polls = 0;
@@ -328,7 +332,7 @@ mod tests {
         );
     }
 
-    /// The poll is under way when it is cancelled: who polls tells.
+    /// The request is cancelled during a poll: the polling thread reports it.
     #[test]
     fn cancelling_during_a_poll_ends_the_request() {
         for is_ready in [false, true] {
@@ -350,7 +354,7 @@ mod tests {
         }
     }
 
-    /// The helper that is to tell comes late. What the request got must not be lost.
+    /// The helper that reports the outcome is late. What the request received must not be lost.
     #[test]
     fn a_request_whose_outcome_is_known_cannot_be_cancelled() {
         let (request, told) = channel();

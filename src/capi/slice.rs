@@ -13,15 +13,15 @@ use crate::stream::Stream;
 use crate::ticket::Ticket;
 
 /// Copies `bytes` of pageable memory, from `src` on, to the caller's own device memory. Returns
-/// when `src` may be reused; the ticket tells when the data has arrived. Ordered on `stream`; the
+/// when `src` may be reused; the ticket says when the data has arrived. Ordered on `stream`; the
 /// caller orders other work on the device memory. `src` and `device_pointer` may be NULL if `bytes`
 /// is 0; `ticket` may be NULL.
 ///
 /// A small copy, of at most 64 KiB unless `pinlane_device_set_staging` says otherwise, does not
 /// block. A larger one goes through page-locked slots, which several threads fill while the device
 /// copies. The call first waits until the stream has reached it, and returns when nearly all of the
-/// data is on the device. Memory of a pool (`pinlane_pool_allocate`, or that of a buffer) goes
-/// through no slots: the device copies it as it is, and the call returns when that is done.
+/// data is on the device. Memory of a pool (`pinlane_pool_allocate`, or that of a buffer) does not
+/// go through slots: the device copies it directly, and the call returns when the copy is complete.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
 /// `OUT_OF_HOST_MEMORY` if no memory can be page-locked; `INVALID_VALUE` if a pointer is NULL or
@@ -30,8 +30,9 @@ use crate::ticket::Ticket;
 ///
 /// # Safety
 ///
-/// - `src` is NULL or points to `bytes` readable bytes, which nobody writes until the call returns.
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+/// - `src` is NULL or points to `bytes` readable bytes, which are not written until the call
+///   returns.
+/// - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
 ///   allocated until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
@@ -61,8 +62,8 @@ pub unsafe extern "C" fn pinlane_upload_slice(
 ///
 /// # Safety
 ///
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least.
-/// - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call
+/// - `device_pointer` is device memory of the stream's device, of at least `bytes`.
+/// - `dst` is NULL or points to `bytes` writable bytes, which no other code accesses until the call
 ///   returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_download_slice(
@@ -89,7 +90,8 @@ pub unsafe extern "C" fn pinlane_download_slice(
 ///
 /// # Safety
 ///
-/// - `src` is NULL or points to `bytes` readable bytes, which nobody writes until the call returns.
+/// - `src` is NULL or points to `bytes` readable bytes, which are not written until the call
+///   returns.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_device_buffer_upload_slice(
@@ -116,7 +118,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_slice(
 ///
 /// # Safety
 ///
-/// - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call
+/// - `dst` is NULL or points to `bytes` writable bytes, which no other code accesses until the call
 ///   returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_device_buffer_download_slice(
@@ -140,7 +142,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_download_slice(
 /// # Safety
 ///
 /// * As many bytes as `device` has, from `src` on, are allocated until this returns, if they are
-///   memory of a pool. Nobody writes to them until the copy is complete.
+///   memory of a pool. They are not written until the copy is complete.
 unsafe fn upload_pinned(
     stream: &Stream,
     src: *const c_void,
@@ -153,7 +155,7 @@ unsafe fn upload_pinned(
     // SAFETY: the precondition.
     let block = unsafe { block_at(first, device.len(), device.context()) };
     let block = block.ok_or_else(|| in_no_block(src, device.len()))?;
-    // SAFETY: they lie in the block, and nobody writes to them: the precondition.
+    // SAFETY: they lie in the block, and are not written, by the precondition.
     stream.upload(unsafe { PinnedSlice::at(block, first, device.len()) }, device)
 }
 
@@ -162,7 +164,7 @@ unsafe fn upload_pinned(
 /// # Safety
 ///
 /// * As many bytes as `device` has, from `dst` on, are allocated until this returns, if they are
-///   memory of a pool. Nobody accesses them until the copy is complete.
+///   memory of a pool. They are not accessed until the copy is complete.
 unsafe fn download_pinned(
     stream: &Stream,
     device: DeviceSlice<'_, u8>,
@@ -175,7 +177,7 @@ unsafe fn download_pinned(
     // SAFETY: the precondition.
     let block = unsafe { block_at(first, device.len(), device.context()) };
     let block = block.ok_or_else(|| in_no_block(dst, device.len()))?;
-    // SAFETY: they lie in the block, and nobody accesses them: the precondition.
+    // SAFETY: they lie in the block, and are not accessed, by the precondition.
     let dst = unsafe { PinnedSliceMut::at(block, first, device.len()) };
     stream.download(device, dst)
 }
@@ -189,14 +191,14 @@ fn in_no_block(memory: *const c_void, bytes: usize) -> Error {
 }
 
 /// Copies `bytes` of memory of a pool, from `src` on, to the caller's own device memory. Does not
-/// block. It is for memory that is known by its address only: of `pinlane_pool_allocate`, which is
-/// that of containers too, or of a buffer of a pool. The pool may be of any device. Ordered on
+/// block. For memory that is known only by its address: memory of `pinlane_pool_allocate`, for
+/// example of a container, or of a buffer of a pool. The pool may be of any device. Ordered on
 /// `stream`, and after the copies to that memory that pinlane has enqueued before; the caller
 /// orders other work on the device memory. `src` and `device_pointer` may be NULL if `bytes` is 0;
 /// `ticket` may be NULL.
 ///
 /// The memory may be freed right after the call: the pool reuses it only when the copy is complete.
-/// It must not be written before that, which the ticket tells.
+/// It must not be written before the ticket is complete.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`;
 /// `INVALID_VALUE` if a pointer is NULL, the size overflows, or the bytes do not lie in one
@@ -206,8 +208,8 @@ fn in_no_block(memory: *const c_void, bytes: usize) -> Error {
 /// # Safety
 ///
 /// - `src` is NULL, or `bytes` from `src` on are not freed before the call returns.
-/// - Nobody writes to them until the copy is complete.
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+/// - They are not written until the copy is complete.
+/// - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
 ///   allocated until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
@@ -228,18 +230,18 @@ pub unsafe extern "C" fn pinlane_upload_pinned(
 }
 
 /// Copies `bytes` from the caller's own device memory to memory of a pool, from `dst` on. Does not
-/// block. The memory must not be read or written before the copy is complete, which the ticket
-/// tells. Otherwise as `pinlane_upload_pinned`; ordered after all copies from and to that memory
-/// that pinlane has enqueued before.
+/// block. The memory must not be read or written before the ticket is complete. Otherwise as
+/// `pinlane_upload_pinned`; ordered after all copies from and to that memory that pinlane has
+/// enqueued before.
 ///
 /// Statuses: as for `pinlane_upload_pinned`.
 ///
 /// # Safety
 ///
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+/// - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
 ///   allocated until the copy is complete.
 /// - `dst` is NULL, or `bytes` from `dst` on are not freed before the call returns.
-/// - Nobody accesses them until the copy is complete.
+/// - They are not accessed until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_download_pinned(
@@ -267,7 +269,7 @@ pub unsafe extern "C" fn pinlane_download_pinned(
 /// # Safety
 ///
 /// - `src` is NULL, or `bytes` from `src` on are not freed before the call returns.
-/// - Nobody writes to them until the copy is complete.
+/// - They are not written until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_device_buffer_upload_pinned(
@@ -299,7 +301,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_pinned(
 /// # Safety
 ///
 /// - `dst` is NULL, or `bytes` from `dst` on are not freed before the call returns.
-/// - Nobody accesses them until the copy is complete.
+/// - They are not accessed until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_device_buffer_download_pinned(

@@ -1,4 +1,4 @@
-//! How pageable memory is copied: the page-locked slots of a device, and the threads of the
+//! Options for copies of pageable memory: the page-locked slots of a device, and the threads of the
 //! process.
 
 use std::time::Duration;
@@ -15,20 +15,20 @@ pub const PINLANE_STAGING_NO_DIRECT: u32 = 1;
 pub const PINLANE_STAGING_NO_STREAMING: u32 = 2;
 
 /// The page-locked memory through which copies of pageable memory go. Initialise with
-/// `PINLANE_STAGING_OPTIONS_INIT`. A member that is 0 stands for its default.
+/// `PINLANE_STAGING_OPTIONS_INIT`. 0 in a member means its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_staging_options {
     /// `sizeof(pinlane_staging_options)`.
     pub size: usize,
     /// The most page-locked memory for large copies, in bytes. Small copies take up to half as much
-    /// in addition. By default 32 MiB, page-locked as it is needed.
+    /// in addition. By default 32 MiB, page-locked on demand.
     pub ring_bytes: usize,
     /// The size of a slot, in bytes: the largest portion that the copy engine gets at once. By
     /// default 4 MiB.
     pub slot_bytes: usize,
-    /// The first portion of a short upload, in bytes. A longer upload begins with a thirty-second
-    /// of its length. Portions grow to an eighth of the copy, at most a slot. By default 256 KiB.
+    /// The first portion of a short upload, in bytes. A longer upload begins with 1/32 of its
+    /// length. Portions grow to 1/8 of the copy, and to at most a slot. By default 256 KiB.
     pub first_bytes: usize,
     /// How many bytes a thread copies at a time. By default 256 KiB.
     pub unit_bytes: usize,
@@ -50,7 +50,7 @@ pub const PINLANE_COPY_TEAM_ALONE: u32 = 1;
 pub const PINLANE_COPY_TEAM_NO_SPIN: u32 = 2;
 
 /// The threads that help callers to copy pageable memory. Initialise with
-/// `PINLANE_COPY_TEAM_OPTIONS_INIT`. A member that is 0 stands for its default.
+/// `PINLANE_COPY_TEAM_OPTIONS_INIT`. 0 in a member means its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_copy_team_options {
@@ -64,7 +64,7 @@ pub struct pinlane_copy_team_options {
     /// default 200.
     pub spin_us: u64,
     /// The number of threads, at most 256. By default one less than the cores, at most 63. They
-    /// start when their help is first wanted.
+    /// start when they are first needed.
     pub threads: u32,
     /// How many of them help with one copy of memory. The others help copies of other devices, and
     /// read files. By default 7.
@@ -80,7 +80,7 @@ layout!(pinlane_copy_team_options: 48; spin_us 24, flags 40);
 growing!(pinlane_staging_options_init: pinlane_staging_options, sizes [64], default {});
 growing!(pinlane_copy_team_options_init: pinlane_copy_team_options, sizes [48], default {});
 
-/// The value of a member: `None` for the default, 0 if a flag says so.
+/// The value of a member: `None` for the default, 0 if the flag is set.
 fn given(value: usize, none: bool) -> Option<usize> {
     if none { Some(0) } else { (value != 0).then_some(value) }
 }
@@ -156,11 +156,11 @@ pub unsafe extern "C" fn pinlane_device_set_staging(
     })
 }
 
-/// Begins, on a thread of its own, what the first large copy of pageable memory or of a file would
-/// otherwise wait for: page-locks the memory that the options of staging name (32 MiB by default),
-/// and starts copy threads. Returns at once, so that a program can read a header or allocate device
-/// memory meanwhile. Call it after `pinlane_device_set_staging`. What fails on that thread is made
-/// up for by the first copy, or fails there; once more does no harm.
+/// Prepares large copies of pageable memory and of files in advance, on an extra thread: page-locks
+/// the memory of the staging options (32 MiB by default), and starts copy threads. Otherwise the
+/// first such copy waits for that. Returns at once, so the program can read a header or allocate
+/// device memory at the same time. Call it after `pinlane_device_set_staging`. If it fails on that
+/// thread, the first copy tries again and reports the error. Calling it again is harmless.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
 #[unsafe(no_mangle)]
@@ -171,7 +171,7 @@ pub extern "C" fn pinlane_device_warm_up(device: *const pinlane_device) -> pinla
     })
 }
 
-/// Makes this the copy team of the process, which all devices share. Running copies end with the
+/// Makes this the copy team of the process, which all devices share. Running copies finish with the
 /// former team. `options` may be NULL: the defaults. Threads start when the first large copy needs
 /// them.
 ///

@@ -1,11 +1,11 @@
 //! Statuses, messages, and the one boundary that every exported function goes through.
 //!
 //! A function of the C interface is named once, where it calls [`boundary`]. The errors of its body
-//! need not know it: a message begins with that name, whatever the Rust code below calls the
-//! operation, and ends with what to do in C ([`in_c`]).
+//! do not contain it: a message begins with that name instead of the Rust operation, and ends with
+//! what to do in C ([`in_c`]).
 //!
-//! A message is made when somebody asks for it. Until then a failed call keeps what the message is
-//! made of, so polling with a call that says `NOT_READY` costs what the question costs.
+//! A message is formatted on demand. Until then a failed call keeps only the parts of the message,
+//! so polling with a call that returns `NOT_READY` is cheap.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -19,8 +19,8 @@ use crate::notice::{self, Notice};
 use crate::process::discard_panic;
 use crate::sync::sanitizer::{ours, theirs};
 
-/// What a function returns: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered; new
-/// ones may be added.
+/// The result of a function: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered;
+/// new ones may be added.
 pub type pinlane_status = i32;
 
 /// The call did what it promises.
@@ -100,7 +100,7 @@ fn status_of(kind: ErrorKind) -> pinlane_status {
     }
 }
 
-/// Each status, its name, and the name with what it means: the comment of its constant.
+/// Each status, its name, and the name with its meaning, which is the comment of its constant.
 /// `build/header.rs` writes them.
 const STATUSES: &[(pinlane_status, &CStr, &CStr)] =
     &include!(concat!(env!("OUT_DIR"), "/statuses.rs"));
@@ -110,16 +110,17 @@ fn name_of(status: pinlane_status) -> &'static CStr {
     known.map_or(c"PINLANE_STATUS_UNKNOWN", |(_, name, _)| name)
 }
 
-/// Empty for OK, and for a number that is no status.
+/// Empty for OK, and for a number that is not a status.
 fn meaning_of(status: pinlane_status) -> &'static CStr {
     let known = STATUSES.iter().find(|(known, ..)| *known == status && status != PINLANE_STATUS_OK);
     known.map_or(c"", |(.., meaning)| meaning)
 }
 
 thread_local! {
-    /// The last failure. Its message is made when somebody asks for it.
+    /// The last failure. Its message is formatted on demand.
     static LAST: RefCell<Last> = const { RefCell::new(Last::Nothing) };
-    /// Its numbers. They need no destructor, so they outlive `LAST` when the thread ends.
+    /// The codes of the last failure. They have no destructor, so they outlive `LAST` when the
+    /// thread ends.
     static CODES: Cell<Codes> = const { Cell::new(Codes { status: 0, cuda: 0, producer: 0 }) };
 }
 
@@ -139,14 +140,14 @@ struct Codes {
 /// The message for a C program that called `function`.
 fn message(function: &str, error: &Error) -> CString {
     let (operation, (context, remedy)) = (error.operation(), error.context_and_remedy());
-    // Functions of the CUDA runtime have the same names in C. Others are Rust's.
+    // Functions of the CUDA runtime have the same names in C. Other operations are names of Rust.
     let below = if operation.starts_with("cuda") { &[": ", operation] } else { &["", ""] };
     let code = error.cuda_code().map_or(String::new(), |code| format!(": {code}"));
     let text = format!("{function}{}: {context}{code}; {}", below.concat(), in_c(remedy));
     CString::new(text.replace('\0', "?")).unwrap_or_default()
 }
 
-/// An error that the C interface finds itself. The boundary names the function.
+/// An error that the C interface detects. The boundary names the function.
 #[cold]
 pub(super) fn refused(kind: ErrorKind, context: impl Into<Found>, remedy: &'static str) -> Error {
     Error::new(kind, "", context, remedy)
@@ -158,7 +159,7 @@ pub(super) fn invalid(found: impl Into<Found>, remedy: &'static str) -> Error {
     refused(ErrorKind::InvalidValue, found, remedy)
 }
 
-/// Runs the body of the exported function of that name. An error becomes a status and this thread's
+/// Runs the body of the exported function `function`. An error becomes a status and this thread's
 /// message. A panic becomes `PINLANE_STATUS_PANIC`: it must not unwind into C.
 #[inline(always)]
 pub(super) fn boundary(
@@ -172,8 +173,8 @@ pub(super) fn boundary(
     })
 }
 
-/// As [`boundary`], for a function that frees something. Destructors ignore its status, so a
-/// failure is also told to the log.
+/// As [`boundary`], for a function that frees an object. Destructors ignore its status, so a
+/// failure is also reported to the log.
 #[inline(always)]
 pub(super) fn freeing(function: &'static str, body: impl FnOnce() -> Result<()>) -> pinlane_status {
     let status = boundary(function, body);
@@ -183,7 +184,7 @@ pub(super) fn freeing(function: &'static str, body: impl FnOnce() -> Result<()>)
     status
 }
 
-/// A panic as an error. Ends it.
+/// Turns a panic into an error, and drops its payload.
 #[cold]
 pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Error {
     let text = payload.downcast_ref::<&str>().copied();
@@ -193,7 +194,7 @@ pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Error {
     refused(ErrorKind::Panic, context, "report it as a bug of pinlane")
 }
 
-/// What a callback is told of an outcome. An error becomes its thread's message.
+/// The arguments of a callback for an outcome. An error becomes its thread's message.
 pub(super) fn told<T>(function: &'static str, outcome: Result<T>) -> (pinlane_status, Option<T>) {
     match outcome {
         Ok(value) => (PINLANE_STATUS_OK, Some(value)),
@@ -214,21 +215,21 @@ fn report(function: &'static str, error: Error) -> pinlane_status {
 
 fn keep(codes: Codes, last: Last) {
     CODES.set(codes);
-    // The old value drops after the slot is free: its drop may call pinlane. While the thread ends
-    // there is no slot; then only the codes are kept.
+    // The old value drops after the slot is free, because its drop may call pinlane. While the
+    // thread ends there is no slot, and only the codes are kept.
     drop(LAST.try_with(|slot| slot.replace(last)));
 }
 
-/// What the caller's own function returns, and the message of the last pinlane call that failed in
-/// it.
+/// Calls the caller's function. Returns its result, and the message of the last failed pinlane call
+/// in it.
 pub(super) fn call_and_listen(function: impl FnOnce() -> i32) -> (i32, Option<String>) {
     keep(CODES.get(), Last::Nothing);
     let returned = theirs(function);
     (returned, last_message().filter(|text| !text.is_empty()))
 }
 
-/// Shows the message of this thread's last failure, and makes it before; `None` while the thread
-/// ends.
+/// Formats the message of this thread's last failure, and passes it to `show`; `None` while the
+/// thread ends.
 fn with_message<R>(show: impl FnOnce(&CStr) -> R) -> Option<R> {
     let shown = LAST.try_with(|slot| {
         let (mut last, mut made_of) = (slot.borrow_mut(), None);
@@ -238,8 +239,8 @@ fn with_message<R>(show: impl FnOnce(&CStr) -> R) -> Option<R> {
         }
         (show(if let Last::Message(message) = &*last { message } else { c"" }), made_of)
     });
-    // What the message was made of drops here, outside of the borrow: the source of an error may be
-    // a caller's value.
+    // The parts of the message drop here, outside of the borrow, because the source of an error may
+    // be a caller's value.
     shown.ok().map(|(shown, _made_of)| shown)
 }
 
@@ -249,16 +250,16 @@ fn last_message() -> Option<String> {
 
 /// The message of this thread's last pinlane call that failed: which call, what was found, what to
 /// do. Empty if none has failed. Never NULL. Valid until the thread's next pinlane call. While the
-/// thread ends (in destructors of thread-local variables, or after `main`) it only says what the
-/// status means.
+/// thread ends (in destructors of thread-local variables, or after `main`) it contains only the
+/// meaning of the status.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_error() -> *const c_char {
     with_message(CStr::as_ptr).unwrap_or_else(|| meaning_of(CODES.get().status).as_ptr())
 }
 
 /// Makes `message` this thread's last message, as if a call had failed with `status`, and returns
-/// `status`. It is for wrappers in other languages that check something themselves. The text is
-/// copied. NULL stands for what the status means.
+/// `status`. For wrappers in other languages with checks of their own. The text is copied. NULL
+/// means the meaning of the status.
 ///
 /// # Safety
 ///
@@ -285,7 +286,7 @@ pub extern "C" fn pinlane_last_cuda_error() -> i32 {
     CODES.get().cuda
 }
 
-/// What the program's own producer returned, behind this thread's last pinlane call that failed; 0
+/// What the program's own producer returned, if it caused this thread's last failed pinlane call; 0
 /// if no function of a `pinlane_producer` was the cause.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_producer_error() -> i32 {
@@ -293,7 +294,7 @@ pub extern "C" fn pinlane_last_producer_error() -> i32 {
 }
 
 /// The name of a status, such as "PINLANE_STATUS_BUSY", or "PINLANE_STATUS_UNKNOWN" for a number
-/// that is no status. A constant string, never NULL.
+/// that is not a status. A constant string, never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_status_name(status: pinlane_status) -> *const c_char {
     name_of(status).as_ptr()

@@ -1,4 +1,4 @@
-//! Streams: created ones, the caller's own, and the default ones.
+//! Streams: created, borrowed and default ones.
 
 use std::ffi::c_void;
 #[cfg(feature = "emulated")]
@@ -29,8 +29,8 @@ impl Out<*mut pinlane_ticket> {
         unsafe { Out::new("ticket", pointer) }
     }
 
-    /// Runs the exported function of that name, which enqueues an operation on `stream`. Its ticket
-    /// is written if the caller wants it.
+    /// Runs the body of the exported function `function`, which enqueues an operation on `stream`.
+    /// Writes its ticket if the caller wants it.
     #[inline(always)]
     pub(super) fn enqueue(
         self,
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn pinlane_stream_native(
         .give("pinlane_stream_native", || Ok(handle::get(stream)?.as_raw()))
 }
 
-/// Writes the number of the device that the stream belongs to to `ordinal`.
+/// Writes to `ordinal` the number of the device that the stream belongs to.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `ordinal` is NULL.
 ///
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn pinlane_stream_device_ordinal(
         .give("pinlane_stream_device_ordinal", || Ok(handle::get(stream)?.device_ordinal()))
 }
 
-/// Writes the device that the stream belongs to to `device`. The caller frees it with
+/// Writes to `device` the device that the stream belongs to. The caller frees it with
 /// `pinlane_device_free`.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `device` is NULL.
@@ -181,7 +181,7 @@ pub extern "C" fn pinlane_stream_synchronize(stream: *const pinlane_stream) -> p
 }
 
 /// Writes a ticket for everything enqueued on the stream so far to `ticket`. The caller frees it
-/// with `pinlane_ticket_free`. Does not block. If `ticket` is NULL nothing is written.
+/// with `pinlane_ticket_free`. Does not block. If `ticket` is NULL, nothing is written.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`.
 ///
@@ -235,19 +235,20 @@ pub unsafe extern "C" fn pinlane_stream_busy(
     })
 }
 
-/// A function that a stream calls, with `user` as it was given. It must not unwind (by a C++
-/// exception or otherwise).
+/// A function that a stream calls, with `user`. It must not unwind (by a C++ exception or
+/// otherwise).
 pub type pinlane_host_function = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
-/// Calls `function` with `user` on a thread of the CUDA runtime, once all earlier work of the
+/// Calls `function` with `user` on a thread of the CUDA runtime, after all earlier work of the
 /// stream is complete. Later work of the stream waits for it. Does not block. `ticket` may be NULL.
 ///
-/// If this call succeeds, the function is called once; after an error of the device, perhaps never.
-/// If this call fails, it is not called.
+/// If this call succeeds, the function is called once, or never after an error of the device. If
+/// this call fails, it is not called.
 ///
 /// The function must not wait for device work. CUDA calls are forbidden in it, and pinlane's get
 /// `UNSUPPORTED`. It may free handles, but not buffers of the caller's own memory. Buffers that it
-/// accesses must not be in use elsewhere; the stream's order protects nothing that the host does.
+/// accesses must not be in use elsewhere, because the stream's order does not protect accesses of
+/// the host.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`,
 /// `UNSUPPORTED` inside a host function; `INVALID_VALUE` if `function` is NULL.
@@ -267,12 +268,12 @@ pub unsafe extern "C" fn pinlane_stream_launch_host(
     unsafe { Out::ticket(ticket) }.enqueue("pinlane_stream_launch_host", stream, |stream| {
         let function = pointer::function("function", function)?;
         let user = User(user);
-        // SAFETY: the caller's precondition on `function`; `launch_host` calls this once at most.
+        // SAFETY: the caller's precondition on `function`; `launch_host` calls this at most once.
         stream.launch_host(move || theirs(|| unsafe { function(user.get()) }))
     })
 }
 
-/// An event of the caller.
+/// Refuses an event that is NULL.
 fn check_event(event: *mut c_void) -> Result<()> {
     pointer::object("cuda_event", event, "pass what the other library has made").map(drop)
 }
@@ -300,8 +301,8 @@ pub unsafe extern "C" fn pinlane_stream_wait_event(
     })
 }
 
-/// Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of
-/// the caller: who waits for the event waits for that work. Does not block.
+/// Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of the
+/// caller: a wait for the event waits for that work. Does not block.
 ///
 /// Statuses: as for `pinlane_stream_wait_event`; `CUDA` also for an event of another device.
 ///
@@ -321,8 +322,8 @@ pub unsafe extern "C" fn pinlane_stream_record_event(
     })
 }
 
-/// Frees the handle; NULL is a no-op. Returns at once: work that is enqueued already is executed,
-/// and the buffers that it uses stay alive until then.
+/// Frees the handle; NULL is a no-op. Returns at once: enqueued work is still executed, and the
+/// buffers that it uses stay alive until then.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a stream.
 #[unsafe(no_mangle)]
@@ -335,7 +336,7 @@ pub extern "C" fn pinlane_stream_free(stream: *mut pinlane_stream) -> pinlane_st
         if let Some(timeline) = timeline.filter(|timeline| timeline.is_owned())
             && let Some(emulator) = timeline.context().emulator()
         {
-            // No handle is left to release it by.
+            // Without a handle, the test could no longer release it.
             emulator.abandon(timeline.raw());
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Tickets: they tell when an operation is complete.
+//! Tickets, which show when an operation is complete.
 
 use std::ffi::c_void;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::{
 use crate::sync::sanitizer::theirs;
 use crate::ticket::Ticket;
 
-/// Tells when one asynchronous operation is complete. Any thread may use it. Freeing it does not
+/// Shows when one asynchronous operation is complete. Any thread may use it. Freeing it does not
 /// change the operation.
 pub enum pinlane_ticket {}
 
@@ -54,17 +54,16 @@ pub unsafe extern "C" fn pinlane_ticket_is_done(
         .give("pinlane_ticket_is_done", || Ok(handle::get(ticket)?.is_done()?.into()))
 }
 
-/// Told that an operation is complete, with `user` as it was given. `status` is `OK`, or the error
-/// of the operation or the device, whose message `pinlane_last_error()` gives, or `CANCELLED`.
+/// Called when an operation is complete, with `user`. `status` is `OK`, `CANCELLED`, or the error
+/// of the operation or the device, whose message `pinlane_last_error()` returns.
 ///
-/// It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
-/// It must not unwind (by a C++ exception or otherwise).
+/// It runs on a thread of pinlane. It may call pinlane, and may block: other callbacks run on other
+/// threads. It must not unwind (by a C++ exception or otherwise).
 pub type pinlane_completed =
     Option<unsafe extern "C" fn(user: *mut c_void, status: pinlane_status)>;
 
-/// Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does
-/// not block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn,
-/// may be NULL.
+/// Calls `completed` with `user` when the operation of `ticket` is complete, or has failed. Does
+/// not block. The ticket may be freed before. `request`, which can withdraw the call, may be NULL.
 ///
 /// If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
 /// it fails, `completed` is never called.

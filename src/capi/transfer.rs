@@ -19,7 +19,7 @@ use crate::driver::MAX_PATTERN;
 ///
 /// # Safety
 ///
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+/// - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
 ///   allocated until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn pinlane_upload(
 ///
 /// # Safety
 ///
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+/// - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
 ///   allocated until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_fill(
         if pattern.is_null() {
             return Err(pointer::null("pattern", pointer::ARRAY));
         }
-        // One byte too many is refused, so more need not be read.
+        // A pattern of one byte too many is refused, so no more bytes are read.
         let length = pattern_bytes.min(MAX_PATTERN + 1);
         // SAFETY: `pattern` has `pattern_bytes` bytes, and `length` is at most that.
         let pattern = unsafe { std::slice::from_raw_parts(pattern.cast::<u8>(), length) };

@@ -1,4 +1,4 @@
-//! The copies of a batch in C: two sides each, named by an address or by a buffer.
+//! The copies of a batch in C. Each has two sides, named by an address or by a buffer.
 
 use std::ffi::c_void;
 
@@ -9,10 +9,10 @@ use crate::copy::entry::Direction;
 
 /// One copy of a batch, between host and device. Set all members that you do not use to 0.
 ///
-/// The host's side is pageable memory, named by its address, a part of a page-locked `buffer`, or
-/// memory of a pool, named by `pinned`. The device's side is the caller's own device memory, named
-/// by its address, or a part of a `device_buffer`. A side is named once: if not by its address,
-/// that must be NULL.
+/// The host side is pageable memory, named by its address, a part of a page-locked `buffer`, or
+/// memory of a pool, named by `pinned`. The device side is the caller's own device memory, named by
+/// its address, or a part of a `device_buffer`. Name each side once: if not by its address, the
+/// address must be NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_copy {
@@ -20,18 +20,18 @@ pub struct pinlane_copy {
     pub src: *const c_void,
     /// The destination: device memory in an upload, host memory in a download.
     pub dst: *mut c_void,
-    /// How many bytes are copied. If 0, both addresses may be NULL.
+    /// The number of bytes to copy. If 0, both addresses may be NULL.
     pub bytes: usize,
-    /// The page-locked buffer that is the host's side, or NULL.
+    /// The page-locked buffer that is the host side, or NULL.
     pub buffer: *mut pinlane_buffer,
-    /// Where in `buffer` the copy begins.
+    /// The offset of the copy in `buffer`, in bytes.
     pub buffer_offset: usize,
-    /// The device buffer that is the device's side, or NULL.
+    /// The device buffer that is the device side, or NULL.
     pub device_buffer: *mut pinlane_device_buffer,
-    /// Where in `device_buffer` the copy begins.
+    /// The offset of the copy in `device_buffer`, in bytes.
     pub device_offset: usize,
-    /// Memory of a pool that is the host's side, or NULL. It is copied as by
-    /// `pinlane_upload_pinned` and `pinlane_download_pinned`: no call waits for it.
+    /// Memory of a pool that is the host side, or NULL. It is copied as by `pinlane_upload_pinned`
+    /// and `pinlane_download_pinned`: no call waits for it.
     pub pinned: *mut c_void,
 }
 
@@ -47,15 +47,15 @@ pub struct pinlane_device_copy {
     pub src: *const c_void,
     /// The address of the destination, or NULL.
     pub dst: *mut c_void,
-    /// How many bytes are copied. If 0, both addresses may be NULL.
+    /// The number of bytes to copy. If 0, both addresses may be NULL.
     pub bytes: usize,
     /// The buffer that is the source, or NULL.
     pub src_buffer: *mut pinlane_device_buffer,
-    /// Where in `src_buffer` the copy begins.
+    /// The offset of the copy in `src_buffer`, in bytes.
     pub src_offset: usize,
     /// The buffer that is the destination, or NULL. No copy of the batch may have it as its source.
     pub dst_buffer: *mut pinlane_device_buffer,
-    /// Where in `dst_buffer` the copy begins.
+    /// The offset of the copy in `dst_buffer`, in bytes.
     pub dst_offset: usize,
     /// Must be 0.
     pub reserved: u64,

@@ -1,5 +1,4 @@
-//! The host's side of the copies of a batch: parts of buffers, memory of pools, and pageable
-//! memory.
+//! The host side of the copies of a batch: parts of buffers, memory of pools, and pageable memory.
 
 use super::places::{Place, Places};
 use crate::batch::{HostSlice, HostSliceMut};
@@ -12,7 +11,7 @@ use crate::memory::{PinnedBytes, PinnedSlice, PinnedSliceMut};
 use crate::pool::block_at;
 
 impl Places<pinlane_buffer> {
-    /// Memory, and the block of a pool in which it lies. It is not empty.
+    /// The memory, and its block of a pool. The memory is not empty.
     ///
     /// # Safety
     ///
@@ -35,7 +34,7 @@ impl Places<pinlane_buffer> {
         Ok((pinned.cast(), block))
     }
 
-    /// Checks that a place is in memory of a pool, if it is said to be.
+    /// Checks that a place named as `pinned` lies in memory of a pool.
     ///
     /// # Safety
     ///
@@ -54,7 +53,7 @@ impl Places<pinlane_buffer> {
     ///
     /// # Safety
     ///
-    /// * Memory that is named by its address is readable, and nobody writes to it, during `'g`.
+    /// * Memory that is named by its address is readable, and not written, during `'g`.
     /// * Memory of a pool is not given back during `'g`, and the host does not write to it until
     ///   what is enqueued is complete.
     pub(super) unsafe fn sources<'g>(
@@ -66,13 +65,14 @@ impl Places<pinlane_buffer> {
             Ok(match self.buffer(place) {
                 Some(buffer) => guards[buffer].buffer.slice(place.range())?.into(),
                 None if place.pinned.is_null() || place.bytes == 0 => {
-                    // SAFETY: the first precondition. No bytes are anywhere.
+                    // SAFETY: the first precondition. An empty place needs no memory.
                     unsafe { source(place.address, place.bytes) }?.into()
                 }
                 None => {
                     // SAFETY: the second precondition.
                     let (at, block) = unsafe { self.block(number, context) }?;
-                    // SAFETY: they lie in the block, and nobody writes: the second precondition.
+                    // SAFETY: they lie in the block, and are not written, by the second
+                    // precondition.
                     unsafe { PinnedSlice::at(block, at, place.bytes) }.into()
                 }
             })
@@ -84,7 +84,8 @@ impl Places<pinlane_buffer> {
     ///
     /// # Safety
     ///
-    /// * Memory that is named by its address is writable, and nobody else accesses it, during `'g`.
+    /// * Memory that is named by its address is writable, and no other code accesses it, during
+    ///   `'g`.
     /// * Memory of a pool is not given back during `'g`, and the host does not access it until what
     ///   is enqueued is complete.
     /// * The places do not overlap.
@@ -100,14 +101,14 @@ impl Places<pinlane_buffer> {
             Ok(match part {
                 Some(part) => part.into(),
                 None if place.pinned.is_null() || place.bytes == 0 => {
-                    // SAFETY: the first and the third precondition. No bytes are anywhere.
+                    // SAFETY: the first and the third precondition. An empty place needs no memory.
                     unsafe { destination(place.address, place.bytes) }?.into()
                 }
                 None => {
                     // SAFETY: the second precondition.
                     let (at, block) = unsafe { self.block(number, context) }?;
                     // SAFETY: they lie in the block. No other place names them, and the host does
-                    // not access them: the second and the third precondition.
+                    // not access them, by the second and the third precondition.
                     unsafe { PinnedSliceMut::at(block, at, place.bytes) }.into()
                 }
             })

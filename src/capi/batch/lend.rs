@@ -1,4 +1,4 @@
-//! From the places that C names to the memory that Rust takes, for the time of a call.
+//! Converts the places that C names to the memory that Rust takes, for the time of a call.
 
 use super::places::{Place, Places};
 use crate::batch::{HostSlice, HostSliceMut};
@@ -16,14 +16,14 @@ pub(super) struct Sides {
 /// A source with its destination, for each copy.
 type Pairs<'p, S, D> = dyn Iterator<Item = Result<(S, D)>> + 'p;
 
-/// What names the two sides of a copy.
+/// A C struct that names the two sides of a copy.
 pub(super) trait Named {
-    /// Messages call it so.
+    /// Its name in messages.
     const WHAT: &'static str;
     fn sides(&self, direction: Direction) -> TwoSides;
 }
 
-/// The host's side of a copy, and the device's.
+/// The host side and the device side of a copy.
 pub(super) type TwoSides = (Place<pinlane_buffer>, Place<pinlane_device_buffer>);
 
 impl Sides {
@@ -33,11 +33,11 @@ impl Sides {
         Ok(Sides { hosts: Places::new(N::WHAT, hosts)?, devices: Places::new(N::WHAT, devices)? })
     }
 
-    /// Calls `then` with the host's places as sources.
+    /// Calls `then` with the host places as sources.
     ///
     /// # Safety
     ///
-    /// * Host memory named by its address is readable, and nobody writes to it, until this returns.
+    /// * Host memory named by its address is readable, and not written, until this returns.
     /// * Memory of a pool that is named as such is not given back until this returns, and the host
     ///   does not write to it until what `then` enqueues is complete.
     /// * Device memory named by its address is memory of the stream's device, and valid until what
@@ -61,11 +61,11 @@ impl Sides {
         then(&mut sources.zip(destinations).map(|(src, dst)| Ok((src?, dst))))
     }
 
-    /// Calls `then` with the host's places as destinations.
+    /// Calls `then` with the host places as destinations.
     ///
     /// # Safety
     ///
-    /// * Host memory named by its address is writable, and nobody else accesses it, until this
+    /// * Host memory named by its address is writable, and no other code accesses it, until this
     ///   returns.
     /// * Memory of a pool that is named as such is not given back until this returns, and the host
     ///   does not access it until what `then` enqueues is complete.

@@ -8,8 +8,8 @@
 //!       Stream::upload_batch
 //! ```
 //!
-//! `rows` has copies of rows, by their numbers; `pairs` has lists of copies that are made over and
-//! over.
+//! `rows` has copies of rows, by their numbers; `pairs` has lists of copies that are made
+//! repeatedly.
 
 mod copies;
 mod hosts;
@@ -37,30 +37,30 @@ use crate::copy::entry::Direction;
 use crate::sync::sanitizer::theirs;
 
 /// Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
-/// device. Returns when pageable memory may be reused; the ticket tells when everything has
-/// arrived. Ordered on `stream`, and after conflicting uses of the buffers on other streams. The
-/// copies have no order among themselves, so their destinations must not overlap. `options` may be
-/// NULL: pinlane chooses the way that should be fastest. `copies` may be NULL if `count` is 0;
-/// `ticket` may be NULL.
+/// device. Returns when pageable memory may be reused; the ticket says when everything has arrived.
+/// Ordered on `stream`, and after conflicting uses of the buffers on other streams. The copies have
+/// no order among themselves, so their destinations must not overlap. `options` may be NULL:
+/// pinlane chooses the route that should be fastest. `copies` may be NULL if `count` is 0; `ticket`
+/// may be NULL.
 ///
 /// Does not block if all sources are buffers or `pinned`. With pageable memory it blocks as
-/// `pinlane_upload_slice`. Memory of a pool that is named by its address goes as page-locked, and
-/// the call blocks until the device has read it: name it as `pinned` instead, or its buffer, if
-/// there is one.
+/// `pinlane_upload_slice`. Memory of a pool that is named by its address is copied as page-locked
+/// memory, and the call blocks until the device has read it: name it as `pinned` instead, or name
+/// its buffer.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
 /// `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, a
-/// side is named twice, or `pinned` memory is no pool's, or for options of an unknown size, route
-/// or flag; `UNSUPPORTED` if that route is not possible for these copies: nothing was enqueued.
-/// `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked for the pageable
-/// copies: the contents of all destinations are unspecified.
+/// side is named twice, or `pinned` memory does not belong to a pool, or for options of an unknown
+/// size, route or flag; `UNSUPPORTED` if that route is not possible for these copies: nothing was
+/// enqueued. `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked for
+/// the pageable copies: the contents of all destinations are unspecified.
 ///
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Host memory named by its address is readable, and nobody writes to it until the call returns.
-/// - `pinned` memory is not freed before the call returns, and nobody writes to it until the copies
-///   are complete.
+/// - Host memory named by its address is readable, and not written, until the call returns.
+/// - `pinned` memory is not freed before the call returns, and not written until the copies are
+///   complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copies are complete.
 /// - `options` is NULL or points to an initialised struct whose `size` member is right.
@@ -90,8 +90,8 @@ pub unsafe extern "C" fn pinlane_upload_batch(
 }
 
 /// Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
-/// page-locked. Returns when everything for memory that is named by its address has arrived: what
-/// is memory of a pool goes as page-locked. The ticket tells when the rest has;
+/// page-locked. Returns when all data for memory that is named by its address has arrived; memory
+/// of a pool is then written as page-locked memory. The ticket says when the rest has arrived;
 /// `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers or `pinned`.
 /// Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and `ticket` may be
 /// NULL; `copies` may be NULL if `count` is 0.
@@ -101,10 +101,10 @@ pub unsafe extern "C" fn pinlane_upload_batch(
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Host memory named by its address is writable, and nobody else accesses it until the call
+/// - Host memory named by its address is writable, and no other code accesses it until the call
 ///   returns.
-/// - `pinned` memory is not freed before the call returns, and nobody accesses it until the copies
-///   are complete.
+/// - `pinned` memory is not freed before the call returns, and not accessed until the copies are
+///   complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copies are complete.
 /// - `options` is NULL or points to an initialised struct whose `size` member is right.
@@ -133,9 +133,9 @@ pub unsafe extern "C" fn pinlane_download_batch(
     })
 }
 
-/// Called when a copy has arrived, with `user` as it was given, the number of the copy, and its
-/// `bytes` bytes at `data`, which may be read until the function returns. It returns 0 to be called
-/// for further copies.
+/// Called when a copy has arrived, with `user`, the number of the copy, and its `bytes` bytes at
+/// `data`, which may be read until the function returns. It returns 0 to be called for further
+/// copies.
 ///
 /// It runs on the thread that made the call. It must not unwind (by a C++ exception or otherwise),
 /// and must not call pinlane.
@@ -149,11 +149,11 @@ pub type pinlane_landed = Option<
 >;
 
 /// As `pinlane_download_batch`, and calls `landed` for each copy as soon as it has arrived, while
-/// others are on their way. Blocks until all have arrived, even if `landed` asked not to be called
+/// others are in flight. Blocks until all have arrived, even if `landed` asked not to be called
 /// again.
 ///
-/// Copies to pageable memory arrive in their order, and so do copies to page-locked memory, which
-/// come first.
+/// Copies to pageable memory arrive in order, and so do copies to page-locked memory, which come
+/// first.
 ///
 /// Statuses: as for `pinlane_upload_batch`; `INVALID_VALUE` if `landed` is NULL. If the call fails,
 /// the copies that `landed` was called for have arrived nevertheless.
@@ -161,8 +161,8 @@ pub type pinlane_landed = Option<
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Host memory named by its address is writable, and until the call returns nobody else accesses
-///   it or `pinned` memory, except `landed` what it is called with; nor is that memory freed.
+/// - Host memory named by its address is writable. Until the call returns, no other code accesses
+///   or frees it or `pinned` memory; `landed` may read the data that it is called with.
 /// - Device memory named by its address is memory of the stream's device.
 /// - `landed` may be called with `user`, and does not unwind.
 #[unsafe(no_mangle)]

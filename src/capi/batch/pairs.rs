@@ -1,4 +1,4 @@
-//! Pairs of page-locked and device memory in C, which are copied in both directions over and over.
+//! Pairs of page-locked and device memory in C, which are copied in both directions repeatedly.
 //!
 //! ```text
 //!   pinlane_pairs_create    the pairs are checked
@@ -9,13 +9,15 @@
 //!
 //! # Invariants
 //!
-//! * A list is made of the objects of the buffers' handles, and used only while a call is inside
-//!   all of these; and of memory of pools, which the caller keeps for as long as it makes copies. A
-//!   handle never stands for another object, and an object stays where it is until
-//!   its handle is freed. So what the list names is there whenever it is used: after one of the
-//!   buffers was freed, no look-up succeeds.
-//! * Between the calls nobody looks at what the list names; to drop the list does not either.
-//! * Nobody writes to the parts of a buffer that a list names, but for what its own locks guard.
+//! * A list names the objects of the buffers' handles, and memory of pools. It is used only while a
+//!   call is inside all of these objects, and the caller keeps the pools' memory as long as it
+//!   makes copies. A handle never refers to another object, and an object does not move until its
+//!   handle is freed. So the memory exists whenever the list is used: after a buffer was freed, its
+//!   look-up fails.
+//! * Between the calls nothing accesses the memory that the list names, and dropping the list does
+//!   not either.
+//! * The fields of a buffer that a list refers to are not written, except those that their own
+//!   locks guard.
 
 use std::ffi::c_void;
 use std::mem::transmute;
@@ -45,15 +47,15 @@ handle_type!(pinlane_pairs: Pairs, "list of pairs", table 12, shared: false);
 pub struct pinlane_pair {
     /// The page-locked buffer, or NULL.
     pub buffer: *mut pinlane_buffer,
-    /// Where in `buffer` the pair begins.
+    /// The offset of the pair in `buffer`, in bytes.
     pub buffer_offset: usize,
     /// The device buffer.
     pub device_buffer: *mut pinlane_device_buffer,
-    /// Where in `device_buffer` the pair begins.
+    /// The offset of the pair in `device_buffer`, in bytes.
     pub device_offset: usize,
     /// The length of each side. If 0, `pinned` may be NULL, too.
     pub bytes: usize,
-    /// Memory of a pool, in place of `buffer`, or NULL. It is copied as by `pinlane_upload_pinned`
+    /// Memory of a pool, instead of `buffer`, or NULL. It is copied as by `pinlane_upload_pinned`
     /// and `pinlane_download_pinned`.
     pub pinned: *mut c_void,
 }
@@ -85,7 +87,7 @@ pub struct Pairs {
 // SAFETY: the sides have handles, which are numbers, and addresses of memory of pools, which any
 // thread may name. The lists are `Send`.
 unsafe impl Send for Pairs {}
-// SAFETY: as above; shared, it gives nothing.
+// SAFETY: as above; a shared reference gives access to nothing.
 unsafe impl Sync for Pairs {}
 
 impl Pairs {
@@ -121,14 +123,14 @@ impl Pairs {
     unsafe fn upload(&mut self, stream: &Stream) -> Result<Ticket> {
         let Pairs { sides, route, up, .. } = self;
         if up.is_none() {
-            // SAFETY: the precondition; nothing else is named by its address.
+            // SAFETY: the precondition; no other memory is named by its address.
             *up = Some(unsafe {
                 sides.up(stream, |pairs| {
                     let list = pairs.collect::<Result<Uploads<'_>>>()?.route(*route);
-                    // SAFETY: only the lifetime differs. The list is used below only: after
+                    // SAFETY: only the lifetime differs. The list is used only below: after
                     // `shared` and `exclusive` of the same handles, so while a call is inside the
-                    // same objects (the invariants); and while memory of pools is the caller's (the
-                    // precondition).
+                    // same objects (the invariants), and while the caller has the memory of pools
+                    // (the precondition).
                     Ok(transmute::<Uploads<'_>, Uploads<'static>>(list))
                 })
             }?);
@@ -143,7 +145,7 @@ impl Pairs {
     unsafe fn download(&mut self, stream: &Stream) -> Result<Ticket> {
         let Pairs { sides, route, down, .. } = self;
         if down.is_none() {
-            // SAFETY: the precondition; nothing else is named by its address.
+            // SAFETY: the precondition; no other memory is named by its address.
             *down = Some(unsafe {
                 sides.down(stream, |pairs| {
                     let list = pairs.collect::<Result<Downloads<'_>>>()?.route(*route);
@@ -159,18 +161,18 @@ impl Pairs {
 
 /// Makes a list of the `count` pairs of `pairs` and writes it to `list`. The caller frees it with
 /// `pinlane_pairs_free`. `options` choose a route, as for `pinlane_upload_batch`, and may be NULL;
-/// `pairs` may be NULL if `count` is 0. The array may go when the call returns. Does not block, and
-/// enqueues nothing.
+/// `pairs` may be NULL if `count` is 0. The array may be freed when the call returns. Does not
+/// block, and enqueues nothing.
 ///
 /// The first copy in a direction checks the list and lays out what the kernel reads (24 bytes of
 /// page-locked memory a pair, and as many for every 16 KiB of a longer one); the others only
-/// enqueue. Between the copies the buffers are used as always. They are freed as always, too, and
-/// then copies of the list fail. `pinned` memory has no handle, so nobody finds out that it was
+/// enqueue. Between the copies the buffers can be used as usual. They can also be freed as usual:
+/// copies of the list then fail. `pinned` memory has no handle, so pinlane cannot find that it was
 /// freed: after that, only free the list.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if a
-/// pointer is NULL, a pair does not name two sides, or names one twice, or `pinned` memory is no
-/// pool's, and for options of an unknown size, route or flag.
+/// pointer is NULL, a pair does not name two sides, or names one twice, or `pinned` memory does not
+/// belong to a pool, and for options of an unknown size, route or flag.
 ///
 /// # Safety
 ///
@@ -209,8 +211,8 @@ pub unsafe extern "C" fn pinlane_pairs_create(
 ///
 /// # Safety
 ///
-/// - `pinned` memory of the list was not freed since the list was made, nor is it before the call
-///   returns. Nobody writes to it until the copies are complete.
+/// - `pinned` memory of the list was not freed since the list was made, and is not freed before the
+///   call returns. It is not written until the copies are complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_upload_pairs(
@@ -234,8 +236,8 @@ pub unsafe extern "C" fn pinlane_upload_pairs(
 ///
 /// # Safety
 ///
-/// - `pinned` memory of the list was not freed since the list was made, nor is it before the call
-///   returns. Nobody accesses it until the copies are complete.
+/// - `pinned` memory of the list was not freed since the list was made, and is not freed before the
+///   call returns. It is not accessed until the copies are complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_download_pairs(
@@ -251,8 +253,8 @@ pub unsafe extern "C" fn pinlane_download_pairs(
     })
 }
 
-/// Frees the list; NULL is a no-op. Returns at once, even in the middle of a copy. The buffers stay
-/// as they are.
+/// Frees the list; NULL is a no-op. Returns at once, even in the middle of a copy. Does not change
+/// the buffers.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a list of pairs.
 #[unsafe(no_mangle)]

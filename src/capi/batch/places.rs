@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * A place is named by an address, as memory of a pool, or by a buffer. It lies in an address
+//! * A place is named by an address, as memory of a pool, or by a buffer. It fits in the address
 //!   space, in one block, or in its buffer.
 //! * Parts do not overlap: a part that would overlap an earlier one is cut short.
 
@@ -24,12 +24,12 @@ use crate::stream::Stream;
 /// `bytes` from `address` on, or from `offset` on in a buffer.
 pub(in crate::capi) struct Place<H> {
     pub(super) address: *mut c_void,
-    /// The address, if it is said to be one of a pool's memory.
+    /// The address, if the caller names it as memory of a pool.
     pub(super) pinned: *mut c_void,
     buffer: *mut H,
     offset: usize,
     pub(super) bytes: usize,
-    /// The address of the first byte, in its memory or in its buffer.
+    /// The start: an address, or an offset in the buffer.
     start: u64,
 }
 
@@ -44,12 +44,12 @@ impl<H> Place<H> {
         Place { address, pinned, buffer, offset, bytes, start: 0 }
     }
 
-    /// The same, or memory of a pool if `pinned` is not NULL.
+    /// The same place, or memory of a pool if `pinned` is not NULL.
     pub(super) fn or_pinned(self, pinned: *mut c_void) -> Self {
         Place { pinned, ..self }
     }
 
-    /// For a place that no buffer holds.
+    /// The address of a place that is not in a buffer.
     fn memory(&self) -> *mut c_void {
         if self.pinned.is_null() { self.address } else { self.pinned }
     }
@@ -59,7 +59,7 @@ impl<H> Place<H> {
         self.offset..self.offset + self.bytes
     }
 
-    /// Checks the place, and finds out where it begins.
+    /// Checks the place, and computes its start.
     fn check(&mut self, pair: &str, number: usize) -> Result<()>
     where
         H: Kind,
@@ -103,7 +103,7 @@ impl<H> Place<H> {
 }
 
 pub(in crate::capi) struct Places<H: Kind> {
-    /// What messages call a pair of places.
+    /// The name of a pair of places in messages.
     pub(super) pair: &'static str,
     pub(super) places: Vec<Place<H>>,
     /// The buffers that the places name, ascending.
@@ -188,7 +188,7 @@ impl<H: Kind> Places<H> {
 }
 
 impl Places<pinlane_device_buffer> {
-    /// The device memory that places name by its address, in their order.
+    /// The device memory that places name by its address, in order.
     ///
     /// # Safety
     ///
@@ -202,7 +202,7 @@ impl Places<pinlane_device_buffer> {
     }
 
     /// The places, to write: parts of `guards`, which [`exclusive`](Self::exclusive) borrowed, and
-    /// all that is [lent](Self::lent).
+    /// [lent](Self::lent) memory.
     pub(in crate::capi) fn written<'g>(
         &self,
         guards: &'g mut [Alone<pinlane_device_buffer>],
@@ -217,8 +217,8 @@ impl Places<pinlane_device_buffer> {
         }))
     }
 
-    /// The places, to read, of `guards`, which [`shared`](Self::shared) borrowed, and of all that
-    /// is [lent](Self::lent).
+    /// The places, to read: parts of `guards`, which [`shared`](Self::shared) borrowed, and
+    /// [lent](Self::lent) memory.
     pub(super) fn read<'g>(
         &'g self,
         guards: &'g [Inside<pinlane_device_buffer>],

@@ -1,4 +1,4 @@
-//! The route of a batch, for programs that choose it themselves.
+//! The route of a batch, for programs that choose it.
 
 use crate::batch::Route;
 use crate::capi::{Result, check_flags, growing, layout, unknown};

@@ -12,7 +12,7 @@ use crate::driver::Call;
 use crate::driver::emulated::{Emulator, Execution, Fault, FindingKind};
 use crate::error::CudaCode;
 
-/// A lazy machine, a device of it, and a handle of the device, which leaks.
+/// A lazy machine, one of its devices, and a handle of the device, which leaks.
 fn rig() -> (Emulator, Device, *mut pinlane_device) {
     let machine = Emulator::builder().execution(Execution::Lazy).build();
     let device = Device::of_emulator(&machine, 0).expect("no faults");
@@ -74,7 +74,7 @@ fn memory_that_is_not_unregistered_stays_lent() {
     stream.download(&gpu, &mut held.buffer).expect("no faults");
     drop(held);
     for calls in [
-        // First nothing tells whether the device is done. Then unregistering fails.
+        // First nothing shows whether the device is done. Then unregistering fails.
         &[Call::EventSynchronize, Call::EventQuery, Call::StreamSynchronize, Call::StreamQuery][..],
         &[Call::HostUnregister],
     ] {
@@ -118,7 +118,7 @@ fn a_host_function_of_the_callers_own_cannot_give_memory_back() {
         status: std::sync::mpsc::Sender<i32>,
     }
     unsafe extern "C" fn free(inside: *mut c_void) {
-        // SAFETY: the test's, which it leaked for this call.
+        // SAFETY: the test leaked it for this call.
         let inside = unsafe { Box::from_raw(inside.cast::<Inside>()) };
         let buffer = std::ptr::without_provenance_mut(inside.buffer);
         inside.status.send(pinlane_buffer_free(buffer)).expect("the test waits");
@@ -137,7 +137,8 @@ fn a_host_function_of_the_callers_own_cannot_give_memory_back() {
         let (status, receiver) = std::sync::mpsc::channel();
         let inside = Box::into_raw(Box::new(Inside { buffer: buffer.addr(), status }));
         let driver = device.context().driver("test").expect("not in a host function");
-        // SAFETY: the stream is live; the function is called once with what was leaked for it.
+        // SAFETY: the stream is live; the function is called once, with the object that was leaked
+        // for it.
         unsafe { driver.launch_host(other.timeline.raw(), free, inside.cast()) }.expect("fine");
         other.synchronize().expect("no faults");
         assert_eq!(receiver.recv(), Ok(PINLANE_STATUS_UNSUPPORTED));

@@ -1,4 +1,4 @@
-//! Running a program under many schedules.
+//! Runs a program under many schedules.
 
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
@@ -15,10 +15,10 @@ use crate::driver::emulated::{
 };
 use crate::sync::sanitizer::theirs;
 
-/// What `pinlane_explore` finds is not printed on stderr.
+/// `pinlane_explore` does not print its findings on stderr.
 pub const PINLANE_EXPLORE_QUIET: u32 = 1;
-/// Every order of the operations is tried, as far as the program's waits let them be seen, instead
-/// of modes and seeds. For programs of a few operations. `runs` is then the most that are tried.
+/// Tries every order of the operations that the program's waits can distinguish, instead of modes
+/// and seeds. For programs of a few operations. `runs` then limits the number of orders.
 pub const PINLANE_EXPLORE_ORDERS: u32 = 2;
 
 /// Which runs `pinlane_explore` makes. Initialise with `PINLANE_EXPLORATION_INIT`.
@@ -27,15 +27,15 @@ pub const PINLANE_EXPLORE_ORDERS: u32 = 2;
 pub struct pinlane_exploration {
     /// `sizeof(pinlane_exploration)`.
     pub size: usize,
-    /// How many runs; 0: 100, or as many as there is time for.
+    /// The number of runs; 0: 100, or as many as the time limit allows.
     pub runs: u64,
-    /// No run starts after so many milliseconds; 0: no limit.
+    /// No run starts after this many milliseconds; 0: no limit.
     pub time_ms: u64,
     /// The first seed.
     pub seed: u64,
     /// How many more runs may be made to find a smaller one that fails.
     pub shrink_runs: u64,
-    /// The machine of each run, or NULL. Its seed, its execution and its replay do not matter.
+    /// The options of each run's machine, or NULL. Their seed, execution and replay are ignored.
     pub machine: *const pinlane_emulator_options,
     /// How many devices the machine has, 1 to 64.
     pub devices: i32,
@@ -54,27 +54,26 @@ growing!(pinlane_exploration_init: pinlane_exploration, sizes [56], default {
 pub struct pinlane_explored {
     /// `sizeof(pinlane_explored)`.
     pub size: usize,
-    /// How many runs were made, up to the first that failed. Those that made it smaller do not
-    /// count.
+    /// The number of runs, up to the first that failed. Runs that made it smaller do not count.
     pub runs: u64,
     /// The seed of the smallest run found that fails; 0 if none does.
     pub seed: u64,
-    /// How many misuses of CUDA that run has.
+    /// The number of misuses of CUDA in that run.
     pub findings: usize,
-    /// How many decisions of that run differ from those of an eager one.
+    /// The number of decisions of that run that differ from an eager run.
     pub decisions: usize,
     /// 1 if a run failed, otherwise 0.
     pub failed: u32,
-    /// 1 if no run failed and all were made that were to be made, otherwise 0.
+    /// 1 if no run failed and all requested runs were made, otherwise 0.
     pub complete: u32,
 }
 
 layout!(pinlane_explored: 48; size 0, runs 8, findings 24, failed 40, complete 44);
 growing!(pinlane_explored_init: pinlane_explored, sizes [48], default {});
 
-/// A program that `pinlane_explore` runs, with `user` and a machine of its own. It returns 0 if the
-/// run went well. If not, it may write why to `message`, which has room for `capacity` bytes with
-/// the NUL. It must not unwind (by a C++ exception or otherwise) or `longjmp` out of the call.
+/// A program that `pinlane_explore` runs, with `user` and its own machine. It returns 0 if the run
+/// succeeded. Otherwise it may write the reason to `message`, which has room for `capacity` bytes
+/// with the NUL. It must not unwind (by a C++ exception or otherwise) or `longjmp` out of the call.
 pub type pinlane_explored_program = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -84,37 +83,38 @@ pub type pinlane_explored_program = Option<
     ) -> i32,
 >;
 
-/// How much a program may say.
+/// The room for a program's message.
 const MESSAGE: usize = 1024;
 
 /// Runs `program` under many schedules, on the calling thread, each time on a new emulated
 /// machine.
 ///
 /// The program gets `user` and its machine. It opens devices with `pinlane_emulator_open`, and
-/// frees all that it makes; the machine is freed for it.
+/// frees all objects that it makes, except the machine.
 ///
-/// The first run is eager; the others take turns in all modes, each with a seed of its own. A run
-/// fails if `program` does not return 0, or if its machine has findings, races included. Then it is
-/// made smaller: first it is tried eagerly, then decisions are taken away as long as it still fails
-/// in the same way. What is left is printed on stderr, with the text that repeats it, and written
-/// to `report` as a text. `explored`, whose `size` member must be set, gets how it ended.
+/// The first run is eager; the others alternate between all modes, each with its own seed. A run
+/// fails if `program` does not return 0, or if its machine has findings, including races. Then it
+/// is made smaller: first it is tried eagerly, then decisions are removed as long as it still fails
+/// in the same way. The smallest failing run is printed on stderr, with the text that repeats it,
+/// and written to `report` as a text. `explored`, whose `size` member must be set, gets the
+/// outcome.
 ///
-/// If the environment has `PINLANE_REPLAY`, such as `12:B#3`, that run alone is made.
+/// If the environment has `PINLANE_REPLAY`, such as `12:B#3`, only that run is made.
 ///
 /// `report`, `capacity` and `needed` are as `buffer`, `capacity` and `needed` of
 /// `pinlane_emulator_finding`; the text is empty if no run failed. `options` may be NULL. Blocks as
 /// long as the runs take.
 ///
-/// Statuses: `OK` also if a run failed: `explored` says so. `INVALID_VALUE` if `program` or
-/// `explored` is NULL, for options of an unknown size, a number of devices or flags out of range,
-/// machines that cannot be made, or a `PINLANE_REPLAY` that is none; `FORKED_PROCESS`;
-/// `UNSUPPORTED` in a build without the emulated device.
+/// Statuses: `OK` even if a run failed: see `explored`. `INVALID_VALUE` if `program` or `explored`
+/// is NULL, for options of an unknown size, a number of devices or flags out of range, machines
+/// that cannot be made, or an invalid `PINLANE_REPLAY`; `FORKED_PROCESS`; `UNSUPPORTED` in a build
+/// without the emulated device.
 ///
 /// # Safety
 ///
 /// - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
 ///   `machine` is as the options of `pinlane_emulator_create`.
-/// - `program` may be called with `user` and the arguments that are its own.
+/// - `program` may be called with `user` and its other arguments.
 /// - `explored` is NULL or points to a struct whose `size` member is set and right.
 /// - `report` is NULL or points to `capacity` bytes.
 /// - `needed` is NULL or points to a variable.
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn pinlane_explore(
     unsafe { pointer::give_text("pinlane_explore", report, capacity, needed, || Ok(said)) }
 }
 
-/// What is explored, as in `pinlane_explore`.
+/// The explored program, as in `pinlane_explore`.
 #[cfg(feature = "emulated")]
 type Program = unsafe extern "C" fn(*mut c_void, *mut pinlane_emulator, *mut c_char, usize) -> i32;
 
@@ -207,7 +207,7 @@ unsafe fn explored_by(
     let run = |machine: &Emulator| -> std::result::Result<(), String> {
         let machine = handle::create(machine.clone());
         let mut message = [0u8; MESSAGE];
-        // SAFETY: the precondition on `program`; the message is there during the call.
+        // SAFETY: the precondition on `program`; the message is valid during the call.
         let status =
             theirs(|| unsafe { program(user, machine, message.as_mut_ptr().cast(), MESSAGE - 1) });
         let freed = handle::free(machine);

@@ -1,7 +1,7 @@
-//! Emulated machines: how a C program builds one, and the handle by which it looks into it.
+//! Emulated machines: the functions that build one, and the handle to inspect it.
 //!
-//! The header is the same for all builds. In one without the emulated device, all functions but
-//! those that free refuse the call.
+//! The header is the same for all builds. In a build without the emulated device, all functions
+//! except those that free refuse the call.
 
 #![cfg_attr(not(feature = "emulated"), allow(unused))]
 
@@ -25,7 +25,7 @@ use crate::error::CudaCode;
 /// misuse and leaks. Any thread may use it.
 pub enum pinlane_emulator {}
 
-/// There is none in this build.
+/// This build has no emulated device.
 #[cfg(not(feature = "emulated"))]
 pub enum Emulator {}
 
@@ -33,39 +33,39 @@ handle_type!(pinlane_emulator: Emulator, "machine", table 9, shared: true);
 
 /// Emulated operations run as soon as they can.
 pub const PINLANE_EXECUTION_EAGER: i32 = 0;
-/// Emulated operations run only when somebody waits for them: as late as CUDA allows.
+/// Emulated operations run only when the program waits for them: as late as CUDA allows.
 pub const PINLANE_EXECUTION_LAZY: i32 = 1;
 /// Emulated operations run at any call or wait, as the seed decides.
 pub const PINLANE_EXECUTION_RANDOM: i32 = 2;
 /// The same, and copies and fills land in pieces, with work of other streams in between.
 pub const PINLANE_EXECUTION_CHUNKED: i32 = 3;
 /// The stream with the highest priority runs. Priorities are random, and change at random points,
-/// of which there are `pct_depth - 1`. A bug that shows if so many pairs of steps come in one
-/// certain order is found with a known probability (Burckhardt and others, ASPLOS 2010).
+/// of which there are `pct_depth - 1`. A bug that needs `pct_depth` pairs of steps in a certain
+/// order is found with a known probability (Burckhardt and others, ASPLOS 2010).
 pub const PINLANE_EXECUTION_PCT: i32 = 4;
 
-/// The emulated driver makes no batches of copies, as drivers before CUDA 12.8.
+/// The emulated driver does not support batches of copies, as drivers before CUDA 12.8.
 pub const PINLANE_EMULATOR_NO_BATCHES: u32 = 1;
 /// Emulated kernels cannot use page-locked memory at the addresses that the host uses.
 pub const PINLANE_EMULATOR_NO_HOST_ADDRESSES: u32 = 2;
-/// The machine does not look for races: two operations that use the same bytes, one of them to
-/// write, and that nothing orders. It looks for them otherwise, and reports them as findings.
+/// The machine does not look for races: two unordered operations that use the same bytes, at least
+/// one of them writing. Without this flag it looks for them, and reports them as findings.
 pub const PINLANE_EMULATOR_NO_RACES: u32 = 4;
-/// Findings of races name the lines of the program that made the calls, as far as its debug
-/// information tells. It makes a call a thousand times slower.
+/// Findings of races name the program's lines that made the calls, as far as its debug information
+/// has them. It makes each call a thousand times slower.
 pub const PINLANE_EMULATOR_SITES: u32 = 8;
-/// Each thread knows only of work that it has waited for itself, for the search for races.
-/// Otherwise work that any thread has waited for counts as known to all threads from then on.
+/// In the search for races, a thread knows only the work that it has waited for itself. Without
+/// this flag, work that any thread has waited for is known to all threads from then on.
 pub const PINLANE_EMULATOR_THREADS_APART: u32 = 16;
-/// The machine writes its decisions down, for `pinlane_emulator_replay`.
+/// The machine records its decisions, for `pinlane_emulator_replay`.
 pub const PINLANE_EMULATOR_RECORD: u32 = 32;
-/// The machine sees what the program itself does to page-locked memory of the machine: a load or
-/// store that comes before an operation is known to be complete is a finding, with its line, as far
-/// as debug information tells. It uses SIGSEGV and SIGTRAP, and passes on what is not of such
-/// memory to the handlers that were there before. If somebody takes its place later, the next call
-/// ends that, and says so once on standard error. A system call on memory that is in use fails with
-/// `EFAULT`. Pools of the machine allocate their memory, whatever their `page_locking` is, so that
-/// it is seen. Registered memory and blocks aligned to more than a page are not.
+/// The machine sees the program's own accesses to its page-locked memory: a load or store before an
+/// operation is known to be complete is a finding, with its line, as far as debug information has
+/// it. The machine uses SIGSEGV and SIGTRAP, and passes signals for other memory on to the previous
+/// handlers. If the program replaces these handlers later, the next call ends the watch, and
+/// reports that once on standard error. A system call on memory that is in use fails with `EFAULT`.
+/// Pools of the machine allocate their memory, even if `page_locking` says otherwise, so that the
+/// machine sees it. It does not see registered memory and blocks aligned to more than a page.
 pub const PINLANE_EMULATOR_WATCH_HOST: u32 = 64;
 
 /// Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
@@ -82,22 +82,23 @@ pub struct pinlane_emulator_options {
     pub execution: i32,
     /// 0, or some of `PINLANE_EMULATOR_*`.
     pub flags: u32,
-    /// The most that one CUDA call page-locks, in bytes; 0: no limit. A call that asks for more
-    /// gets `cudaErrorMemoryAllocation`, as on some systems.
+    /// The most that one CUDA call page-locks, in bytes; 0: no limit. A larger request gets
+    /// `cudaErrorMemoryAllocation`, as on some systems.
     pub page_lock_limit_bytes: usize,
     /// NULL, or a run to repeat: a text of `pinlane_emulator_replay`, such as `12:B#3`. The machine
-    /// then takes the seed and the decisions from there; `seed` and `execution` do not matter.
+    /// then takes the seed and the decisions from there, and ignores `seed` and `execution`.
     pub replay: *const c_char,
-    /// About how many operations the program enqueues, for `PINLANE_EXECUTION_PCT`; 0: not known.
+    /// The approximate number of operations that the program enqueues, for `PINLANE_EXECUTION_PCT`;
+    /// 0: not known.
     pub operations: u64,
-    /// For `PINLANE_EXECUTION_PCT`; 0 is taken as 1.
+    /// For `PINLANE_EXECUTION_PCT`; 0 counts as 1.
     pub pct_depth: u32,
     /// 0.
     pub reserved: u32,
-    /// How long a call may wait for one host function to return, in microseconds; 0: for ever.
-    /// After that time the two wait for each other, as far as the machine can tell. That is a
-    /// finding, `Deadlock`, instead of a hang, and the device is lost with
-    /// `cudaErrorLaunchTimeout`, so that the program comes to its end.
+    /// How long a call may wait for one host function to return, in microseconds; 0: without limit.
+    /// After that time the machine assumes that the two wait for each other. That is a finding,
+    /// `Deadlock`, instead of a hang, and the device is lost with `cudaErrorLaunchTimeout`, so that
+    /// the program ends.
     pub host_function_limit_us: u64,
 }
 
@@ -107,7 +108,7 @@ growing!(pinlane_emulator_options_init: pinlane_emulator_options, sizes [40, 64,
     memory_bytes: 1_073_741_824, execution: PINLANE_EXECUTION_EAGER, pct_depth: 3
 });
 
-/// Runs the body where there is an emulated device, and refuses the call elsewhere.
+/// Runs the body if the build has an emulated device, otherwise refuses the call.
 macro_rules! emulated {
     ($($body:tt)*) => {{
         #[cfg(feature = "emulated")]
@@ -187,10 +188,10 @@ impl pinlane_emulator_options {
 
 /// Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
 /// count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
-/// `pinlane_device_emulator` gives the machine.
+/// `pinlane_device_emulator` returns the machine.
 ///
 /// Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, for
-/// options of an unknown size, execution or flag, or for a `replay` that is none; `FORKED_PROCESS`;
+/// options of an unknown size, execution or flag, or for an invalid `replay`; `FORKED_PROCESS`;
 /// `UNSUPPORTED` in a build without the emulated device.
 ///
 /// # Safety
@@ -215,7 +216,7 @@ pub unsafe extern "C" fn pinlane_emulator_create(
         // SAFETY: the caller's precondition on `options`.
         let options = unsafe { growing::options(options) }?;
         let made: Result<Vec<Device>> = emulated! {
-            // SAFETY: the caller's precondition on `options`, whose strings are there.
+            // SAFETY: the caller's precondition on `options` and their strings.
             let emulator = unsafe { options.builder() }?.devices(count as usize).build();
             (0..count).map(|ordinal| Device::of_emulator(&emulator, ordinal)).collect()
         };
@@ -228,7 +229,7 @@ pub unsafe extern "C" fn pinlane_emulator_create(
 }
 
 /// Writes the machine that the emulated device belongs to, to `emulator`. The caller frees it with
-/// `pinlane_emulator_free`. It may outlive the devices: then it tells what is still alive.
+/// `pinlane_emulator_free`. It may outlive the devices: it then shows what is still alive.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` for a GPU, and in a build without
 /// the emulated device; `INVALID_VALUE` if `emulator` is NULL.
@@ -248,8 +249,8 @@ pub unsafe extern "C" fn pinlane_device_emulator(
 }
 
 /// Opens device number `ordinal` of the machine, again or after it was freed, and writes it to
-/// `device`. The caller frees it with `pinlane_device_free`. What the handles of one device have
-/// made can be used together.
+/// `device`. The caller frees it with `pinlane_device_free`. Objects made from different handles of
+/// one device can be used together.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `NO_DEVICE` if the machine has no such device;
 /// `DEVICE_LOST`, `CUDA`, the status of an injected fault; `INVALID_VALUE` if `device` is NULL;
@@ -270,7 +271,7 @@ pub unsafe extern "C" fn pinlane_emulator_open(
     })
 }
 
-/// Frees the handle; NULL is a no-op. The machine lives as long as what was made on it.
+/// Frees the handle; NULL is a no-op. The machine lives as long as the objects made on it.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was an emulator.
 #[unsafe(no_mangle)]

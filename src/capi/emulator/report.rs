@@ -1,4 +1,4 @@
-//! What an emulated machine tells a test: the misuse that it saw, and what is alive.
+//! The reports of an emulated machine: the misuse that it saw, and what is alive.
 
 use std::ffi::c_char;
 
@@ -16,9 +16,9 @@ pub struct pinlane_emulator_usage {
     pub size: usize,
     /// Bytes of page-locked memory: allocated, or registered.
     pub host_bytes: usize,
-    /// The same in blocks; a registered range is one.
+    /// The same in blocks; a registered range is one block.
     pub host_blocks: usize,
-    /// Blocks that were freed while pending operations named them. Their memory is kept for ever.
+    /// Blocks that were freed while pending operations named them. Their memory is never released.
     pub quarantined_blocks: usize,
     /// Bytes of device memory that no call has freed, on all devices.
     pub device_bytes: usize,
@@ -53,9 +53,9 @@ impl From<Usage> for pinlane_emulator_usage {
 }
 
 /// Writes what is allocated and pending on the machine to `usage`, whose `size` member must be set.
-/// An open device has streams and page-locked memory of its own, so 0 of each are to be expected
-/// when all devices, streams, pools, buffers and tickets are freed. Even then operations may be
-/// pending on a lazy machine.
+/// An open device has internal streams and page-locked memory, so expect 0 of each only when all
+/// devices, streams, pools, buffers and tickets are freed. Even then operations may be pending on a
+/// lazy machine.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `usage` is NULL or its size is unknown;
 /// `UNSUPPORTED` in a build without the emulated device.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn pinlane_emulator_get_usage(
 }
 
 /// Writes to `count` how many misuses of CUDA the machine has seen, at most 1000. A correct program
-/// has none. A GPU answers them with torn data or a crash.
+/// has none. On a GPU they cause torn data or a crash.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL; `UNSUPPORTED` in a build without
 /// the emulated device.
@@ -94,14 +94,13 @@ pub unsafe extern "C" fn pinlane_emulator_finding_count(
 }
 
 /// Writes misuse number `index`, counted from 0, to `buffer`, as a text: its kind, such as
-/// `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. For a `Race` there are
-/// more lines: both operations, the memory, and what would have ordered them. At most `capacity`
-/// bytes are written, with the terminating NUL; a longer text is cut off. `needed`, which may be
-/// NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is
-/// 0.
+/// `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. A `Race` has more
+/// lines: both operations, the memory, and what would have ordered them. At most `capacity` bytes
+/// are written, with the terminating NUL; a longer text is truncated. `needed`, which may be NULL,
+/// gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is 0.
 ///
-/// Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are not so many; `INVALID_VALUE` if `buffer`
-/// is NULL while `capacity` is not 0; `UNSUPPORTED` in a build without the emulated device.
+/// Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are fewer; `INVALID_VALUE` if `buffer` is
+/// NULL while `capacity` is not 0; `UNSUPPORTED` in a build without the emulated device.
 ///
 /// # Safety
 ///
@@ -124,10 +123,11 @@ pub unsafe extern "C" fn pinlane_emulator_finding(
 /// object, on one line. Its members are `kind`, `message`, `mode`, such as `lazy` or `pct:3`,
 /// `seed`, and `race`. That is `null`, or an object: `first` and `second` are the two operations,
 /// each with `call`, `operation`, `access`, `agent`, `position`, `site`, `start` and `bytes`;
-/// `memory` has `kind`, `start`, `bytes`, `generation` and `site`; `start` and `bytes` are what
-/// both use; `seen` is an array of texts, what the run did to order them, and `missing` says what
-/// would have. A `site` is `null`, or has `file` and `line`. Addresses are strings, such as
-/// `"0xdea0000000002000"`. The drop-in library writes the same. Newer versions may add members.
+/// `memory` has `kind`, `start`, `bytes`, `generation` and `site`; `start` and `bytes` are the
+/// range that both use; `seen` is an array of texts, which list what the run did to order them, and
+/// `missing` says what would have ordered them. A `site` is `null`, or has `file` and `line`.
+/// Addresses are strings, such as `"0xdea0000000002000"`. The drop-in library writes the same.
+/// Newer versions may add members.
 ///
 /// Statuses: as for `pinlane_emulator_finding`.
 ///
@@ -160,9 +160,9 @@ fn finding(emulator: *const pinlane_emulator, index: usize) -> Result<Finding> {
 }
 
 /// Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed,
-/// and what the machine did otherwise than an eager one. The member `replay` of the options of
+/// and the decisions that differ from an eager machine. The member `replay` of the options of
 /// another machine repeats them. A program with one thread and without host functions then runs
-/// exactly as it did; with more threads, each decision is the same for the operation of the same
+/// exactly as before; with more threads, each decision is the same for the operation with the same
 /// number in the same stream. `buffer`, `capacity` and `needed` are as for
 /// `pinlane_emulator_finding`.
 ///

@@ -1,5 +1,5 @@
-//! What a test does to an emulated machine: it makes calls fail, loses devices, limits memory,
-//! holds streams up or slows them down, and begins captures.
+//! Functions for tests of an emulated machine: they make calls fail, lose devices, limit memory,
+//! stall streams or slow them down, and begin captures.
 
 use std::ffi::c_char;
 
@@ -26,14 +26,14 @@ pub const PINLANE_FAULT_ONCE_LATE: i32 = 2;
 /// That call and every later one of its name take effect, and then fail.
 pub const PINLANE_FAULT_FOREVER_LATE: i32 = 3;
 
-/// Makes a call of the machine's driver fail: the `nth` of that name from now on, where 1 is the
-/// next one and 0 means the same. It then returns `cuda_error` and has no effect. `repeat` is
+/// Makes a call of the machine's driver fail: the `nth` with that name from now on. 1 is the next
+/// one, and 0 means the same. It then returns `cuda_error` and has no effect. `repeat` is
 /// `PINLANE_FAULT_ONCE` or `PINLANE_FAULT_FOREVER`. Does not block.
 ///
 /// With `PINLANE_FAULT_ONCE_LATE` and `PINLANE_FAULT_FOREVER_LATE` the call takes effect, and then
-/// fails, as one does that reports what went wrong before it: a copy is enqueued, memory is freed.
-/// HostAlloc, DeviceAlloc, StreamCreate and EventCreate have no effect all the same: nobody could
-/// give back what they make.
+/// fails, as a call that reports an earlier error: a copy is enqueued, memory is freed. HostAlloc,
+/// DeviceAlloc, StreamCreate and EventCreate have no effect nevertheless, because their results
+/// could never be freed.
 ///
 /// A sticky error, such as 700 (`cudaErrorIllegalAddress`), loses the device that the call names;
 /// 4 (`cudaErrorCudartUnloading`) loses all devices of the machine.
@@ -84,7 +84,8 @@ pub unsafe extern "C" fn pinlane_emulator_inject(
     })
 }
 
-/// Forgets all faults that have not struck, and ends those that last. What is lost stays lost.
+/// Removes all faults: those that have not happened yet, and those that repeat. Lost devices stay
+/// lost.
 ///
 /// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
 #[unsafe(no_mangle)]
@@ -99,8 +100,8 @@ pub extern "C" fn pinlane_emulator_clear_faults(
     })
 }
 
-/// Writes to `count` how many calls of that name the machine's driver has had, those that failed
-/// included. `pinlane_emulator_inject` lists the names.
+/// Writes to `count` how many calls with that name the machine's driver has had, including failed
+/// ones. `pinlane_emulator_inject` lists the names.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` or `count` is NULL, or no call has that
 /// name; `UNSUPPORTED` in a build without the emulated device.
@@ -138,13 +139,14 @@ unsafe fn call_named(name: *const c_char) -> Result<Call> {
 }
 
 /// Loses device number `ordinal` of the machine, as a faulty kernel does: every later call on it
-/// fails with `cuda_error`, which is sticky, such as 700 (`cudaErrorIllegalAddress`). What is
-/// enqueued goes on or never runs, as the seed decides. 4 (`cudaErrorCudartUnloading`) loses all
-/// devices, as the end of the process does; calls then have the status `CUDA`, otherwise
-/// `DEVICE_LOST`. A lost device stays lost.
+/// fails with `cuda_error`, which is sticky, such as 700 (`cudaErrorIllegalAddress`). Enqueued work
+/// continues or never runs, as the seed decides. 4 (`cudaErrorCudartUnloading`) loses all devices,
+/// as the end of the process does; calls then have the status `CUDA`, otherwise `DEVICE_LOST`. A
+/// lost device stays lost.
 ///
-/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that loses no device; `NO_DEVICE`
-/// if the machine has no such device; `UNSUPPORTED` in a build without the emulated device.
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that does not lose a device;
+/// `NO_DEVICE` if the machine has no such device; `UNSUPPORTED` in a build without the emulated
+/// device.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_lose_device(
     emulator: *const pinlane_emulator,
@@ -167,8 +169,9 @@ pub extern "C" fn pinlane_emulator_lose_device(
     })
 }
 
-/// Holds the stream up: none of its operations starts until `pinlane_emulator_release`, or until
-/// the stream is freed. Who waits for them waits as long. The stream is one of an emulated device.
+/// Stalls the stream: none of its operations starts until `pinlane_emulator_release`, or until the
+/// stream is freed. Calls that wait for them block until then. The stream belongs to an emulated
+/// device.
 ///
 /// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU, and in a build without the
 /// emulated device; `CUDA` for a borrowed stream that does not exist.
@@ -177,7 +180,7 @@ pub extern "C" fn pinlane_emulator_stall(stream: *const pinlane_stream) -> pinla
     boundary("pinlane_emulator_stall", || emulated! { on_stream(stream, Emulator::stall) })
 }
 
-/// Lets a stream go on that `pinlane_emulator_stall` holds up.
+/// Resumes a stream that `pinlane_emulator_stall` has stalled.
 ///
 /// Statuses: as for `pinlane_emulator_stall`.
 #[unsafe(no_mangle)]
@@ -185,9 +188,9 @@ pub extern "C" fn pinlane_emulator_release(stream: *const pinlane_stream) -> pin
     boundary("pinlane_emulator_release", || emulated! { on_stream(stream, Emulator::release) })
 }
 
-/// Makes the stream slow: each of its operations takes `steps` steps more before it is complete. A
-/// step is a call that any thread makes on the machine. Who waits lets as many pass as it takes. 0
-/// makes the stream as fast as others. The stream is one of an emulated device. Does not block.
+/// Makes the stream slow: each of its operations takes `steps` more steps before it is complete. A
+/// step is a call that any thread makes on the machine; a wait takes as many steps as it needs. 0
+/// restores the normal speed. The stream belongs to an emulated device. Does not block.
 ///
 /// Statuses: as for `pinlane_emulator_stall`.
 #[unsafe(no_mangle)]
@@ -201,7 +204,7 @@ pub extern "C" fn pinlane_emulator_slow(
 }
 
 /// Limits how many bytes may be page-locked on the machine at a time, allocated and registered
-/// together. A call that asks for more gets `cudaErrorMemoryAllocation`; what there is stays.
+/// together. A call that exceeds the limit gets `cudaErrorMemoryAllocation`; existing memory stays.
 /// `SIZE_MAX` lifts the limit. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
@@ -218,7 +221,7 @@ pub extern "C" fn pinlane_emulator_limit_page_locked(
     })
 }
 
-/// Changes how many bytes of memory each device of the machine has; what there is stays. Does not
+/// Changes how many bytes of memory each device of the machine has; existing memory stays. Does not
 /// block.
 ///
 /// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
@@ -236,7 +239,7 @@ pub extern "C" fn pinlane_emulator_limit_device_memory(
 }
 
 /// Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it
-/// ends, pinlane refuses to enqueue on the stream. The stream is one of an emulated device.
+/// ends, pinlane refuses to enqueue on the stream. The stream belongs to an emulated device.
 ///
 /// Statuses: as for `pinlane_emulator_stall`; `STREAM_CAPTURING` for the legacy default stream,
 /// which cannot be captured; `CUDA` if the stream is being captured.
@@ -268,7 +271,7 @@ pub unsafe extern "C" fn pinlane_emulator_end_capture(
     })
 }
 
-/// Does something to a stream of an emulated machine.
+/// Runs `work` on a stream of an emulated machine.
 #[cfg(feature = "emulated")]
 fn on_stream<R>(
     stream: *const pinlane_stream,
@@ -277,7 +280,7 @@ fn on_stream<R>(
     let stream: &Stream = &*handle::get(stream)?;
     let context = stream.timeline.context();
     let emulator = context.emulator().ok_or_else(super::not_emulated)?;
-    // The work comes from outside, so the stream must know that its handle is known there.
+    // `as_raw` exposes the stream, because the test changes it from outside.
     let raw = context.stream(stream.as_raw().addr());
     work(&emulator, raw).map_err(|code| context.error(code, "", "the stream"))
 }

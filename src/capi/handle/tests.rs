@@ -5,7 +5,7 @@ use super::*;
 
 struct Nested;
 
-/// Holds the handle of another of its kind, which its drop frees, and counts drops.
+/// Holds another handle of its kind, which its drop frees. Counts drops.
 #[derive(Default)]
 struct Outer {
     inner: Option<usize>,

@@ -1,4 +1,4 @@
-//! What a device batch consists of. Its handle is that of a device buffer, which holds all slices.
+//! The parts of a device batch. Its handle is a device buffer's, which holds all slices.
 
 use std::ffi::c_char;
 
@@ -9,7 +9,7 @@ use crate::capi::{
 };
 use crate::prefetch::DeviceBatch;
 
-/// Calls `ask` with the batch that a buffer is.
+/// Calls `ask` with the batch behind a buffer.
 fn with_batch<R>(
     batch: *const pinlane_device_buffer,
     ask: impl FnOnce(&DeviceBatch) -> Result<R>,
@@ -23,10 +23,11 @@ fn with_batch<R>(
     }
 }
 
-/// Writes the batch's place in the order in which the producer began them, from 0, to `index`.
+/// Writes to `index` the number of the batch, from 0, in the order in which the producer began
+/// them.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer
-/// that no prefetch gave, or `index` is NULL.
+/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is not a buffer
+/// of a prefetch, or `index` is NULL.
 ///
 /// # Safety
 ///
@@ -41,8 +42,8 @@ pub unsafe extern "C" fn pinlane_device_batch_index(
         .give("pinlane_device_batch_index", || with_batch(batch, |batch| Ok(batch.index())))
 }
 
-/// Writes a ticket that tells when the batch is on the device to `ticket`. The caller frees it with
-/// `pinlane_ticket_free`. The stream of the prefetch waits for the batch anyway.
+/// Writes to `ticket` a ticket that is complete when the batch is on the device. The caller frees
+/// it with `pinlane_ticket_free`. The stream of the prefetch waits for the batch anyway.
 ///
 /// Statuses: as for `pinlane_device_batch_index`.
 ///
@@ -78,11 +79,11 @@ pub unsafe extern "C" fn pinlane_device_batch_count(
 }
 
 /// Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating
-/// NUL. A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to
-/// `needed`, which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in
+/// NUL. A longer name is truncated. Writes to `needed`, which may be NULL, how many bytes the whole
+/// name needs, with the NUL. `buffer` may be NULL if `capacity` is 0. Slices have the order in
 /// which the producer described them.
 ///
-/// Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices;
+/// Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are fewer slices;
 /// `INVALID_VALUE` also if `buffer` is NULL, or `needed` is misaligned.
 ///
 /// # Safety
@@ -110,8 +111,8 @@ pub unsafe extern "C" fn pinlane_device_batch_name(
     unsafe { pointer::give_text(FUNCTION, buffer, capacity, needed, || with_batch(batch, name)) }
 }
 
-/// Writes to `offset` where in the buffer the slice of that name begins, a multiple of 256 and of
-/// its element's size, and to `bytes` how large it is. An unnamed slice has its number as name.
+/// Writes to `offset` the offset of the slice with that name in the buffer, a multiple of 256 and
+/// of its element's size, and to `bytes` its size. The name of an unnamed slice is its number.
 ///
 /// Statuses: as for `pinlane_device_batch_index`; `INVALID_VALUE` also if the batch has no slice of
 /// that name, or a pointer is NULL.

@@ -1,4 +1,4 @@
-//! What a function of the caller's producer returns when it fails.
+//! The failure of a function of the caller's producer.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -15,7 +15,7 @@ pub(in crate::capi) struct Failure {
 }
 
 impl Failure {
-    /// The code behind an error; 0 if it comes from no producer.
+    /// The producer's code in an error; 0 if it does not come from a producer.
     pub(in crate::capi) fn code_behind(error: &Error) -> i32 {
         let source = (error.kind() == ErrorKind::Producer).then(|| error.source()).flatten();
         source.and_then(|source| source.downcast_ref::<Failure>()).map_or(0, |failed| failed.code)

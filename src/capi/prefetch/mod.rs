@@ -42,7 +42,7 @@ use crate::sync::Mutex;
 use crate::sync::sanitizer::{self, theirs};
 
 /// A pipeline: threads of pinlane pull batches from a producer and copy them to a device, ahead of
-/// their use. Any thread may use it; one at a time asks for batches.
+/// their use. Any thread may use it; one at a time requests batches.
 pub enum pinlane_prefetch {}
 
 handle_type!(pinlane_prefetch: Pipeline, "prefetch", table 10, shared: false);
@@ -71,7 +71,7 @@ impl Pipeline {
         // SAFETY: the same precondition.
         let source = unsafe { Source::new(producer, calls.clone()) }?;
         let prefetch = options.apply(Prefetch::new(source, &pool, &stream))?;
-        // Some workers may have started before an error.
+        // After an error some workers may have started.
         let batches = prefetch.start().inspect_err(|_| calls.wait_for_last())?;
         let (switch, progress) = (batches.stop_switch(), batches.progress());
         Ok(Pipeline { batches: Mutex::new(Some(batches)), switch, progress, calls })
@@ -92,7 +92,7 @@ impl Pipeline {
     }
 }
 
-/// The consumer's end, which a call has until it drops this.
+/// The consumer's end, which a call owns until it drops this.
 struct Taken<O: Deref<Target = Pipeline>> {
     from: O,
     batches: Option<Batches>,
@@ -115,7 +115,7 @@ impl<O: Deref<Target = Pipeline>> Taken<O> {
         self.batches.as_mut().expect("there until drop")
     }
 
-    /// What the pipeline gave, as a call of the consumer says it.
+    /// Converts the pipeline's result to the result of the consumer's call.
     fn answer(&self, next: Option<Result<DeviceBatch>>) -> Result<DeviceBuffer> {
         sanitizer::acquire(sanitizer::of(&*self.from.calls));
         match next {
@@ -146,20 +146,20 @@ fn freed() -> Error {
 /// `pinlane_prefetch_free`. `options` may be NULL: the defaults. Does not wait for the first batch.
 ///
 /// Batches that are filled, and those of a few KiB, go through blocks of `pool`, two for each
-/// thread. Larger slices of pageable memory go as by `pinlane_upload_slice`.
+/// thread. Larger slices of pageable memory are copied as by `pinlane_upload_slice`.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `FORKED_PROCESS`, `CUDA`,
-/// `WRONG_DEVICE` if the pool is of another emulated machine than the stream, or of a GPU;
-/// `UNSUPPORTED` if no thread can be started; `INVALID_VALUE` if `producer`, its `next` or its
-/// `describe`, or `prefetch` is NULL, for a depth or number of workers out of range, or for structs
-/// of an unknown size or flag. After an error no function of the producer is called any more; some
-/// may have been called.
+/// `WRONG_DEVICE` if the pool and the stream belong to different emulated machines, or one of them
+/// to a GPU; `UNSUPPORTED` if no thread can be started; `INVALID_VALUE` if `producer`, its `next`
+/// or its `describe`, or `prefetch` is NULL, for a depth or number of workers out of range, or for
+/// structs of an unknown size or flag. After an error no function of the producer is called any
+/// more; some may have been called.
 ///
 /// # Safety
 ///
 /// - `producer` is NULL or points to an initialised struct whose `size` member is right. Its
 ///   functions may be called as it says, on any thread, until `pinlane_prefetch_free` returns `OK`.
-///   They do not unwind. What they write is as it says.
+///   They do not unwind. They write what it says.
 /// - `options` is NULL or points to an initialised struct whose `size` member is right.
 /// - `prefetch` is NULL or points to a variable.
 #[unsafe(no_mangle)]
@@ -182,18 +182,20 @@ pub unsafe extern "C" fn pinlane_prefetch_create(
 }
 
 /// Writes the next batch to `batch`: a buffer in the memory of the device. The caller frees it with
-/// `pinlane_device_buffer_free`, and asks for its slices with `pinlane_device_batch_slice`. Blocks
-/// until the batch is on its way, and makes the stream wait, on the device, until it is there.
+/// `pinlane_device_buffer_free`, and finds its slices with `pinlane_device_batch_slice`. Blocks
+/// until the copy of the batch is enqueued, and makes the stream wait, on the device, until it is
+/// complete.
 ///
-/// Work on the stream is ordered after the copy, also work that pinlane does not know of. Work on
-/// other streams is ordered if it uses the buffer, as with any buffer. Freeing the buffer does not
-/// wait: its memory serves a later batch, behind all that the stream has been given by then.
+/// All work on the stream is ordered after the copy, including work that pinlane does not know of.
+/// Work on other streams is ordered if it uses the buffer, as with any buffer. Freeing the buffer
+/// does not wait: its memory is reused for a later batch, after all work that is on the stream by
+/// then.
 ///
-/// What went wrong with a batch takes its place, and the next call gives the next batch. Status
+/// A failure takes the place of its batch, and the next call returns the next batch. Status
 /// `PRODUCER` if the producer failed, `END` if there are no more batches, `CANCELLED` if another
-/// thread frees the prefetch meanwhile.
+/// thread frees the prefetch during the call.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY` while another call asks for a batch, `FORKED_PROCESS`,
+/// Statuses: `INVALID_HANDLE`, `BUSY` while another call waits for a batch, `FORKED_PROCESS`,
 /// `OUT_OF_DEVICE_MEMORY`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `DEVICE_LOST`, `CUDA`;
 /// `INVALID_VALUE` if `batch` is NULL, or two slices of a batch have one name. `STREAM_CAPTURING`,
 /// `WRONG_THREAD`, `UNSUPPORTED` inside a host function: the batch is kept for the next call.
@@ -211,7 +213,7 @@ pub unsafe extern "C" fn pinlane_prefetch_next(
 }
 
 /// As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no
-/// batch is ready then; it is left for a later call.
+/// batch is ready then; the batch stays for a later call.
 ///
 /// # Safety
 ///
@@ -244,12 +246,12 @@ unsafe fn next(
     })
 }
 
-/// Gets the batch of `pinlane_prefetch_next_async`, with `user` as it was given. The batch is the
-/// function's, which frees it with `pinlane_device_buffer_free`. If `status` is not `OK` the batch
-/// is NULL, and `pinlane_last_error()` gives the message.
+/// Gets `user` and the batch of `pinlane_prefetch_next_async`. The function owns the batch, and
+/// frees it with `pinlane_device_buffer_free`. If `status` is not `OK`, the batch is NULL, and
+/// `pinlane_last_error()` returns the message.
 ///
-/// It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
-/// It must not unwind (by a C++ exception or otherwise).
+/// It runs on a thread of pinlane. It may call pinlane, and may block: other callbacks run on other
+/// threads. It must not unwind (by a C++ exception or otherwise).
 pub type pinlane_prefetched = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -258,9 +260,9 @@ pub type pinlane_prefetched = Option<
     ),
 >;
 
-/// As `pinlane_prefetch_next`, but gives the batch to `prefetched`, with `user`, when it is on its
-/// way. Does not block. Until then other calls that ask for a batch get `BUSY`. `request`, with
-/// which the call can be withdrawn, may be NULL; the batch is then left for a later call.
+/// As `pinlane_prefetch_next`, but passes the batch to `prefetched`, with `user`, when its copy is
+/// enqueued. Does not block. Until then other calls for a batch get `BUSY`. `request`, which can
+/// withdraw the call, may be NULL. After a withdrawal the batch stays for a later call.
 ///
 /// If this call succeeds, `prefetched` is called exactly once, perhaps before this call returns. If
 /// it fails, `prefetched` is never called. `prefetched` gets the statuses of
@@ -306,8 +308,8 @@ pub unsafe extern "C" fn pinlane_prefetch_next_async(
 }
 
 /// Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may
-/// ask at any time. The counters are read one by one: while the pipeline runs they may be of
-/// different moments. Does not block.
+/// call this at any time. Each counter is read separately, so while the pipeline runs they may not
+/// match each other. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `progress` is NULL or its size is unknown.
 ///
@@ -326,9 +328,9 @@ pub unsafe extern "C" fn pinlane_prefetch_get_progress(
 
 /// Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions
 /// that are being called have returned, and every batch that was begun is released: then none is
-/// called any more. Copies that the threads are making are finished first; these may wait for what
-/// the stream has been given. Batches that the consumer has live on. A call on another thread that
-/// waits for a batch returns `CANCELLED`.
+/// called any more. Running copies are finished first, and may wait for work on the stream. Batches
+/// that the consumer has stay valid. A call on another thread that waits for a batch returns
+/// `CANCELLED`.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a prefetch; `UNSUPPORTED` inside
 /// a function of the prefetch's own producer, or inside a host function: nothing has happened.

@@ -1,4 +1,4 @@
-//! Options of a pipeline, and how far one has come.
+//! Options and progress of a pipeline.
 
 use super::producer::Source;
 use crate::capi::{Result, check_flags, growing, layout, set_unless_0};
@@ -6,22 +6,22 @@ use crate::prefetch::{Prefetch, Progress};
 
 /// Each batch comes as soon as it is ready, instead of in the producer's order.
 pub const PINLANE_PREFETCH_UNORDERED: u32 = 1;
-/// The last batch is dropped if it has fewer bytes than the first. The producer is then asked for
-/// one batch further ahead.
+/// The last batch is dropped if it has fewer bytes than the first. The producer is then called one
+/// batch further ahead.
 pub const PINLANE_PREFETCH_DROP_LAST: u32 = 2;
 
-/// Options of a pipeline. Initialise with `PINLANE_PREFETCH_OPTIONS_INIT`. A member that is 0
-/// stands for its default.
+/// Options of a pipeline. Initialise with `PINLANE_PREFETCH_OPTIONS_INIT`. 0 in a member means its
+/// default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_prefetch_options {
     /// `sizeof(pinlane_prefetch_options)`.
     pub size: usize,
-    /// How many batches may be ready or in the making, those that the consumer holds not counted:
-    /// 1 to 65536, by default 3.
+    /// How many batches may be ready or in progress: 1 to 65536, by default 3. Batches that the
+    /// consumer holds do not count.
     pub depth: u32,
-    /// How many threads pull, fill and copy: 1 to 256, by default 2. More are of use when the
-    /// producer's functions take long.
+    /// How many threads pull, fill and copy: 1 to 256, by default 2. More help if the producer's
+    /// functions take long.
     pub workers: u32,
     /// 0, or some of `PINLANE_PREFETCH_*`.
     pub flags: u32,
@@ -45,17 +45,17 @@ impl pinlane_prefetch_options {
     }
 }
 
-/// How far a pipeline has come. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
+/// The progress of a pipeline. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_prefetch_progress {
     /// `sizeof(pinlane_prefetch_progress)`.
     pub size: usize,
-    /// Batches that the producer has begun, failed ones and a dropped last one included.
+    /// Batches that the producer has begun, including failed ones and a dropped last one.
     pub produced: u64,
     /// Batches whose copy has been enqueued.
     pub uploaded: u64,
-    /// Batches that the consumer has got.
+    /// Batches that the consumer has received.
     pub yielded: u64,
     /// The bytes of all slices of the uploaded batches.
     pub bytes: u64,

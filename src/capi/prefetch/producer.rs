@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! * Whoever may call a function of the producer holds a share of it. When the last share drops,
-//!   `Calls` says that none will be called any more.
+//! * Code that may call a function of the producer holds a reference to it. When the last reference
+//!   drops, `Calls` notes that none will be called any more.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -31,10 +31,10 @@ use crate::sync::{Condvar, Mutex};
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_host_slice {
-    /// The name by which the consumer asks for it, or NULL: its number in the batch, such as "0".
+    /// The name by which the consumer finds it, or NULL: its number in the batch, such as "0".
     pub name: *const c_char,
-    /// Pageable memory, which stays as it is until `release`. NULL asks for page-locked room, which
-    /// `fill` writes.
+    /// Pageable memory, which does not change until `release`. NULL requests page-locked room,
+    /// which `fill` writes.
     pub data: *const c_void,
     /// The size in bytes.
     pub bytes: usize,
@@ -47,16 +47,16 @@ pub struct pinlane_host_slice {
 
 layout!(pinlane_host_slice: 40; data 8, element_bytes 24, reserved 32);
 
-/// What makes batches: functions of the program, called by threads of pinlane. Initialise with
+/// The functions of the program that make batches, called by threads of pinlane. Initialise with
 /// `PINLANE_PRODUCER_INIT`.
 ///
-/// The functions return 0, or a code of their own when they fail: the consumer gets the status
-/// `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message
-/// holds what the function's last pinlane call that failed has said, or `pinlane_set_last_error`.
-/// Then `next` is called for the next batch.
+/// The functions return 0, or their own code when they fail: the consumer gets the status
+/// `PRODUCER` in place of the batch, and the code by `pinlane_last_producer_error`. The message
+/// contains the message of the function's last failed pinlane call, or that of
+/// `pinlane_set_last_error`. Then `next` is called for the next batch.
 ///
 /// The functions may call pinlane and may block. They must not unwind (by a C++ exception or
-/// otherwise). They are called until `pinlane_prefetch_free` returns, at the longest.
+/// otherwise). They are not called after `pinlane_prefetch_free` has returned.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_producer {
@@ -65,11 +65,11 @@ pub struct pinlane_producer {
     /// The first argument of every function.
     pub user: *mut c_void,
     /// Begins the next batch: writes to `item` what the other functions get for it. Called by one
-    /// thread at a time, perhaps each time by another. Returns `PINLANE_STATUS_END` if there are no
-    /// more batches. Then it is not called again.
+    /// thread at a time, but not always by the same. Returns `PINLANE_STATUS_END` if there are no
+    /// more batches, and is then not called again.
     pub next: Option<unsafe extern "C" fn(user: *mut c_void, item: *mut *mut c_void) -> i32>,
-    /// Says what the batch consists of: writes an array of `count` slices to `slices`, which stays
-    /// as it is until `release`. Called once at most for each batch, for several batches at once.
+    /// Describes the batch: writes an array of `count` slices to `slices`, which does not change
+    /// until `release`. Called at most once for each batch, for several batches at once.
     pub describe: Option<
         unsafe extern "C" fn(
             user: *mut c_void,
@@ -79,13 +79,13 @@ pub struct pinlane_producer {
         ) -> i32,
     >,
     /// Writes the slices without `data`: number `i` to `room[i]`, which is NULL for the others.
-    /// `room` has as many elements as there are slices. Called once at most for each batch that has
+    /// `room` has as many elements as there are slices. Called at most once for each batch that has
     /// such slices, for several batches at once. May be NULL if there are none.
     pub fill: Option<
         unsafe extern "C" fn(user: *mut c_void, item: *mut c_void, room: *const *mut c_void) -> i32,
     >,
     /// Ends the batch: its slices may be reused. Called once for each batch that `next` has begun,
-    /// after an error too; for several batches at once. May be NULL.
+    /// even after an error; for several batches at once. May be NULL.
     pub release: Option<unsafe extern "C" fn(user: *mut c_void, item: *mut c_void)>,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Calls {
 }
 
 thread_local! {
-    /// Whose function the thread is inside.
+    /// The producer whose function the thread is inside.
     static INSIDE: Cell<*const Calls> = const { Cell::new(ptr::null()) };
 }
 
@@ -139,8 +139,8 @@ impl Drop for Producer {
 }
 
 impl Producer {
-    /// Calls one of the functions, by its name. It is ordered after the call before it that was
-    /// about the same thing.
+    /// Calls one of the functions, named `name`. It is ordered after the previous call for the same
+    /// object.
     fn call(
         &self,
         function: &'static str,
@@ -160,7 +160,7 @@ impl Producer {
     }
 }
 
-/// What the workers pull from.
+/// The iterator that the workers pull from.
 pub(super) struct Source(Arc<Producer>);
 
 impl Source {
@@ -202,7 +202,7 @@ struct Item {
     tag: Tag,
 }
 
-// SAFETY: the item is only handed to the producer's functions, which take it on any thread, by the
+// SAFETY: the item is only passed to the producer's functions, which take it on any thread, by the
 // precondition of `Source::new`.
 unsafe impl Send for Item {}
 
@@ -220,7 +220,7 @@ impl Drop for Item {
     }
 }
 
-/// What `next` gave.
+/// The result of `next`.
 pub(super) struct Pulled(Result<Item, Failure>);
 
 impl IntoHostBatch for Pulled {
@@ -235,9 +235,9 @@ impl IntoHostBatch for Pulled {
             let call = || unsafe { describe(user, item.item, &raw mut slices, &raw mut count) };
             item.producer.call("describe", item.tag, call)?;
         }
-        // No call of C fails here, which would name itself.
+        // The boundary does not name a C function here, so the error names the producer's.
         let of_describe = |error: Error| error.of_operation("the producer's describe");
-        // SAFETY: `describe` wrote an array of so many slices, which stays until `release`.
+        // SAFETY: `describe` wrote an array of `count` slices, which stays until `release`.
         let described = unsafe { pointer::inputs("slices", slices, count) }.map_err(of_describe)?;
         for (number, slice) in described.iter().enumerate() {
             slice.check(number, fill.is_some()).map_err(of_describe)?;
@@ -270,7 +270,7 @@ impl pinlane_host_slice {
 
     /// # Safety
     ///
-    /// * `name` is NULL, or points to a string that stays as it is during `'a`.
+    /// * `name` is NULL, or points to a string that does not change during `'a`.
     unsafe fn name<'a>(&self, number: usize) -> Cow<'a, str> {
         const NUMBERS: [&str; 8] = ["0", "1", "2", "3", "4", "5", "6", "7"];
         if self.name.is_null() {
@@ -290,7 +290,7 @@ pub(super) struct Described {
 
 impl Described {
     fn slices(&self) -> &[pinlane_host_slice] {
-        // SAFETY: `into_batch` has read the same array; it stays as it is until the item drops.
+        // SAFETY: `into_batch` has read the same array, which does not change until the item drops.
         unsafe { pointer::inputs("slices", self.slices, self.count) }.unwrap_or_default()
     }
 }
@@ -298,7 +298,7 @@ impl Described {
 impl HostBatch for Described {
     fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
         for (number, slice) in self.slices().iter().enumerate() {
-            // SAFETY: what `describe` wrote stays as it is until the item drops.
+            // SAFETY: the array of `describe` does not change until the item drops.
             let name = unsafe { slice.name(number) };
             let source = if slice.is_room() {
                 None
@@ -319,7 +319,7 @@ impl HostBatch for Described {
         });
         let rooms: Vec<*mut c_void> = rooms.collect();
         // SAFETY: the precondition of `Source::new`. The rooms are disjoint parts of `block`, which
-        // nobody else accesses until this returns.
+        // no other code accesses until this returns.
         let call = || unsafe { fill(user, self.item.item, rooms.as_ptr()) };
         Ok(self.item.producer.call("fill", self.item.tag, call)?)
     }

@@ -1,10 +1,11 @@
-//! Calls on objects that one thread at a time uses, as a rule the one that made the handle:
+//! Calls on objects that one thread at a time uses, usually the thread that made the handle:
 //! buffers, tickets.
 //!
-//! To count a call in the slot's word is an atomic read-modify-write, which takes longer than the
-//! rest of a call. So a thread is *at home* in the slots that it filled. There it says in its own
-//! [record](super::records) what it is inside, by plain stores. The first other thread that comes
-//! to one of these slots ends the home. From then on all calls in them are counted, by everybody.
+//! Counting a call in the slot's word is an atomic read-modify-write, which takes longer than the
+//! rest of a call. So a thread is *at home* in the slots that it filled. There it notes in its own
+//! [record](super::records) which objects it is inside, by plain stores. The first other thread
+//! that comes to one of these slots ends the home. From then on all threads count their calls in
+//! these slots.
 //!
 //! ```text
 //!   a call at home                          a call of another thread
@@ -24,23 +25,25 @@
 //!
 //! # Invariants
 //!
-//! * Either a call at home sees that the home has ended, or the call that ended it sees that
-//!   place: a fence lies between the store and the load of each side. So once a home has ended, no
-//!   call begins by right of it. Those that are inside stand in places.
-//! * While a home stands, no other thread writes the words of its slots, except to leave.
-//! * A slot is homeless only if it was filled so, or its home has ended and no place names the
-//!   object. Its word says so, with the generation: a stale handle ends no home of the next object.
-//! * Of the last calls to leave a freed object at least one takes it, for the first reason, and
+//! * Either a call at home sees that the home has ended, or the call that ended it sees the first
+//!   call's place: a fence lies between the store and the load of each side. So after a home has
+//!   ended, no call begins on account of it. The calls inside stand in places.
+//! * While a home exists, no other thread writes the words of its slots, except to leave.
+//! * A slot is homeless only if it was filled as such, or if its home has ended and no place names
+//!   the object. Its word notes that, together with the generation: a stale handle does not end the
+//!   home of the next object.
+//! * At least one of the last calls to leave a freed object takes it, by the first invariant, and
 //!   [`Slot::take`] lets only one.
 //! * A place with the mark [`FREEING`] stays for a few instructions: then the thread at home writes
-//!   the word without a read-modify-write. Who sees it says that the handle is freed, and writes
-//!   nothing. If the home has ended just then, the thread frees the object as another.
+//!   the word without a read-modify-write. A call that sees it reports that the handle is freed,
+//!   and writes nothing. If the home has just ended, the thread frees the object as any other
+//!   thread would.
 
 use super::inside::leave;
 use super::records::{Name, Place, Record, Records, Uses};
 use super::slot::{Access, FREEING, Freed, Miss, NOBODY, Slot};
 
-/// Lets a call in until it [leaves](leave). `here` is the record of the calling thread. Gives the
+/// Lets a call in until it [leaves](leave). `here` is the record of the calling thread. Returns the
 /// place of a call at home; without one, the slot counts the call. If this fails with a [`Freed`],
 /// the call must try to [take](take) the object, as one that leaves.
 #[inline(always)]
@@ -97,8 +100,8 @@ pub fn enter_counted<'r, T>(
     slot.enter(generation, access)
 }
 
-/// Comes to a slot in order to write its word. Gives the uses that stand in places: of another
-/// thread they can only become fewer, but for a call that is about to find its home ended.
+/// Comes to a slot in order to write its word. Returns the uses that stand in places. Those of
+/// other threads can only become fewer, except for a call that is about to find its home ended.
 #[inline(always)]
 fn come<'r, T>(
     slot: &Slot<T>,
@@ -107,7 +110,7 @@ fn come<'r, T>(
     here: Option<&'static Record>,
     records: impl FnOnce() -> &'r Records,
 ) -> Result<Uses, Miss> {
-    // First, so that nobody is disturbed for a stale handle.
+    // First, so that a stale handle does not disturb a thread.
     let Some(home) = slot.home(generation) else { return Err(Miss::Invalid) };
     if home == NOBODY {
         return Ok(Uses::NONE);
@@ -124,8 +127,8 @@ fn come<'r, T>(
     if uses.have(FREEING.mark) { Err(Miss::Invalid) } else { Ok(uses) }
 }
 
-/// Ends the life of an object. Of several calls one succeeds. True if the caller has an object to
-/// drop, because no call is inside it.
+/// Frees an object. Only one of several calls succeeds. True if the caller has to drop the object,
+/// because no call is inside it.
 #[inline(always)]
 pub fn free<'r, T>(
     slot: &Slot<T>,
@@ -141,8 +144,8 @@ pub fn free<'r, T>(
         let place = here.announce(vacant, name, FREEING);
         let still = here.home() == token;
         if still {
-            // SAFETY: no call is inside: this thread's places and the word say so. Nobody gets in
-            // or frees the slot, because who ends the home sees the place.
+            // SAFETY: no call is inside: this thread's places and the word show that. No call gets
+            // in or frees the slot, because a thread that ends the home sees the place.
             unsafe { slot.take_at_home(generation) };
         }
         place.vacate();
@@ -185,7 +188,7 @@ fn free_counted<'r, T>(
 /// Takes an object that was freed, unless a call is inside or has taken it.
 pub fn take<T>(slot: &Slot<T>, freed: Freed, name: Name, records: &Records) -> bool {
     let alone = freed.homeless() || records.settled_uses(name) == Uses::NONE;
-    // SAFETY: no place names the object: the records said so, after it was freed or before it was
-    // homeless.
+    // SAFETY: no place names the object: the records showed that, after it was freed or before it
+    // was homeless.
     alone && unsafe { slot.take(freed) }
 }

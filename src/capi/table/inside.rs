@@ -1,8 +1,8 @@
 //! Calls on objects that many threads use at once: pools, streams.
 //!
-//! A count beside the object would be a cache line that all threads write. Instead each thread says
-//! in its own [record](super::records) what it is inside. A call that frees an object reads all
-//! records.
+//! A count beside the object would be a cache line that all threads write. Instead each thread
+//! notes in its own [record](super::records) which objects it is inside. A call that frees an
+//! object reads all records.
 //!
 //! ```text
 //!   a call                                  a call that frees
@@ -26,7 +26,7 @@ use super::records::{Name, Place, Record, Records, Uses};
 use super::slot::{Access, Freed, Miss, SHARED, Slot};
 
 /// Lets the call share an object until it [leaves](leave). `here` is the calling thread's record.
-/// Gives the call's place there; without one, the slot counts the call. If this fails with a
+/// Returns the call's place there; without one, the slot counts the call. If this fails with a
 /// [`Freed`], the call must try to [take](take) the object, as one that leaves.
 #[inline(always)]
 pub fn enter<T>(
@@ -50,7 +50,7 @@ pub fn enter<T>(
     }
 }
 
-/// Ends a call of either kind. If this gives [`Freed`], the call must try to [take](take) the
+/// Ends a call of either kind. If this returns [`Freed`], the call must try to [take](take) the
 /// object.
 #[inline(always)]
 #[must_use]
@@ -70,8 +70,8 @@ pub fn leave<T>(
     }
 }
 
-/// Ends the life of an object. Of several calls one succeeds. True if it has taken the object,
-/// because no call is inside.
+/// Frees an object. Only one of several calls succeeds. True if it has taken the object, because no
+/// call is inside.
 pub fn free<T>(
     slot: &Slot<T>,
     generation: u32,

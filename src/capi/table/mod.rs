@@ -1,4 +1,4 @@
-//! Tables of handles: a number on one side, a Rust object on the other.
+//! Tables of handles, which map numbers to Rust objects.
 //!
 //! ```text
 //!   table: chunks of 64, 128, 256, ... slots, allocated as they are needed
@@ -14,8 +14,8 @@
 //! * Slots never move and are never freed. So a look-up only loads a chunk's address and a word.
 //! * A call writes to no cache line that another thread writes, except to the slot of an object
 //!   that several threads have used and that is not `SHARED`.
-//! * An object is dropped with nothing locked: by the last call that leaves it, or by the call that
-//!   frees it.
+//! * An object is dropped without locks: by the last call that leaves it, or by the call that frees
+//!   it.
 
 mod home;
 mod inside;
@@ -36,23 +36,23 @@ use self::slot::{ALONE, Access, Freed, NOBODY, SHARED, Slot};
 use self::vacant::{RECORDS, Vacant, here};
 use crate::sync::CachePadded;
 
-/// How many objects a slot has one after the other. Then it is retired.
+/// How many objects a slot has in succession. Then it is retired.
 const GENERATIONS: u32 = 1 << 24;
 /// The slots of the first chunk. Each chunk has twice as many as the one before.
 const FIRST: usize = 64;
 const CHUNKS: usize = 27;
 
-/// A kind of objects, which have a table: an opaque type of the C interface. A handle owns its
-/// object, which lives until the type's `pinlane_*_free` is called, and no longer than the calls
-/// that use it then.
+/// A kind of object with its own table: an opaque type of the C interface. A handle owns its
+/// object, which lives until `pinlane_*_free` of its type is called and the calls that use it have
+/// returned.
 pub(super) trait Kind: Sized + 'static {
     type Object: Send + Sync + 'static;
-    /// What messages call it.
+    /// Its name in messages.
     const NAME: &'static str;
-    /// The table's own in the process, and not 0.
+    /// Unique among the tables of the process, and not 0.
     const NUMBER: u8;
     /// Whether many threads use an object at once, and it is rarely freed. A call on it is then
-    /// never exclusive, and writes to its thread's record only.
+    /// never exclusive, and writes only to its thread's record.
     const SHARED: bool;
     fn table() -> &'static Table<Self>;
 }
@@ -63,7 +63,7 @@ pub(super) struct Table<K: Kind> {
     vacant: CachePadded<Vacant>,
 }
 
-/// Where a handle points to.
+/// The entry that a handle names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) index: u32,
@@ -97,7 +97,8 @@ impl<K: Kind> Table<K> {
         if chunk.is_null() {
             return Err(Miss::Invalid);
         }
-        // SAFETY: an allocated chunk has `FIRST << number` slots, for ever, and `at` is less.
+        // SAFETY: an allocated chunk has `FIRST << number` slots and is never freed, and `at` is
+        // less.
         Ok(unsafe { &*chunk.add(at) })
     }
 
@@ -118,14 +119,14 @@ impl<K: Kind> Table<K> {
             }
             let (set, fail) = (Ordering::Release, Ordering::Relaxed);
             if chunk.compare_exchange(ptr::null_mut(), slots, set, fail).is_err() {
-                // SAFETY: just allocated with that layout, and nobody else has seen it.
+                // SAFETY: just allocated with that layout, and not published.
                 unsafe { dealloc(slots.cast(), layout) };
             }
         }
     }
 
     /// A new entry, with numbers that [`notes`](Self::notes) returns. The object leaks if this
-    /// panics: otherwise it would pass through memory.
+    /// panics; `ManuallyDrop` avoids a copy through memory.
     #[inline(always)]
     pub(super) fn insert(
         &'static self,
@@ -139,18 +140,18 @@ impl<K: Kind> Table<K> {
             Some(here) if !K::SHARED => here.home(),
             _ => NOBODY,
         };
-        // SAFETY: the slot is vacant, and this call alone has it.
+        // SAFETY: the slot is vacant, and only this call has it.
         let generation = unsafe { slot.fill(object, notes, home) };
         Entry { index, generation }
     }
 
-    /// The numbers that an entry was made with, whatever other calls do with its object.
+    /// The numbers that an entry was made with, even while other calls use its object.
     #[inline(always)]
     pub(super) fn notes(&'static self, entry: Entry) -> Result<[usize; 2], Miss> {
         self.slot(entry.index)?.notes(entry.generation).ok_or(Miss::Invalid)
     }
 
-    /// The object of an entry, for a call that uses it so.
+    /// The object of an entry, for a call with this kind of access.
     #[inline(always)]
     pub(super) fn enter<A: How>(&'static self, entry: Entry) -> Result<Call<K, A>, Miss> {
         let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
@@ -187,7 +188,7 @@ impl<K: Kind> Table<K> {
         given_out.filter(|&index| self.slot(index).is_ok_and(|slot| slot.has_entry())).count()
     }
 
-    /// Ends an entry, if its [`notes`](Self::notes) are `wanted`. Gives whether they are. The
+    /// Ends an entry, if its [`notes`](Self::notes) are `wanted`. Returns whether they are. The
     /// object drops as soon as no call is inside.
     #[inline(always)]
     pub(super) fn remove_if(
@@ -196,7 +197,7 @@ impl<K: Kind> Table<K> {
         wanted: impl FnOnce([usize; 2]) -> bool,
     ) -> Result<bool, Miss> {
         let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
-        // They are the entry's, or the entry ended before and nothing is freed.
+        // These are the entry's notes, or the entry has ended and nothing is freed.
         if !wanted(slot.some_notes()) {
             return Ok(false);
         }
@@ -261,11 +262,11 @@ fn place(index: u32) -> (usize, usize) {
     ((top - FIRST.ilog2()) as usize, number & !(1 << top))
 }
 
-/// A call is inside an object, until this drops.
+/// A call that is inside an object, until this drops.
 pub(super) struct Call<K: Kind, A: How> {
     slot: &'static Slot<K::Object>,
     entry: Entry,
-    /// Where the thread's record says so; without one, the slot counts the call.
+    /// The place in the thread's record; without one, the slot counts the call.
     place: Option<Place>,
     /// Not `Send`, because of the place.
     here: PhantomData<(*const (), A)>,
@@ -328,7 +329,7 @@ impl<K: Kind> Alone<K> {
         drop(self.take());
     }
 
-    /// Ends the entry and gives the object.
+    /// Ends the entry and returns the object.
     pub(super) fn take(self) -> K::Object {
         let call = ManuallyDrop::new(self);
         // SAFETY: this call has the object alone, and leaves here.
@@ -336,7 +337,7 @@ impl<K: Kind> Alone<K> {
         if let Some(place) = &call.place {
             place.vacate();
         }
-        // SAFETY: taken, as just said.
+        // SAFETY: just taken.
         let (object, again) = unsafe { call.slot.empty(GENERATIONS) };
         if again {
             K::table().vacant.give(K::NUMBER, call.entry.index);
@@ -351,7 +352,7 @@ pub(super) struct Counted<Guard>(Guard);
 // SAFETY: the object is `Send` and `Sync`. The slot counts the call, so any thread may end it: the
 // call is in no thread's record.
 unsafe impl<K: Kind, A: How> Send for Counted<Call<K, A>> {}
-// SAFETY: as above; shared, it gives no more than a shared object.
+// SAFETY: as above; a shared reference gives access only to a shared object.
 unsafe impl<K: Kind, A: How> Sync for Counted<Call<K, A>> {}
 
 impl<Guard: Deref> Deref for Counted<Guard> {

@@ -1,10 +1,10 @@
-//! A record for each thread: the objects that it is inside, and whether it is at home.
+//! A record for each thread, with the objects that it is inside, and whether it is at home.
 //!
 //! # Invariants
 //!
 //! * A record is never freed. A thread that ends leaves its record to one that begins.
 //! * Only the thread that has a record writes its places. A place names one generation of a slot,
-//!   so it says nothing about the objects that the slot has later.
+//!   so it does not refer to later objects of the slot.
 //! * No two homes of the process have the same token.
 //! * A record's `settled` is a token whose home has ended, for every thread to see.
 
@@ -15,13 +15,13 @@ use super::slot::{Access, NOBODY};
 use crate::sync::asymmetric::{self, Fences};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
-/// How many objects a record has room for: more than most calls name. Further ones are counted.
+/// How many objects a record has room for: more than most calls name. The slots count further ones.
 const PLACES: usize = 4;
 
-/// In place of a token: the thread is not at home. No slot has this home.
+/// Instead of a token: the thread is not at home. No slot has this home.
 const AWAY: u64 = NOBODY + 1;
 
-/// The name of an object: its table, generation and slot. Its low bits are 0, and it is not.
+/// The name of an object: its table, generation and slot. Its low bits are 0, but not all bits.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Name(u64);
 
@@ -74,7 +74,7 @@ pub struct Records {
 
 #[repr(align(128))]
 pub struct Record {
-    /// Names, with a mark in the low bits that says how the object is used; 0 is vacant.
+    /// Names, with the kind of use as a mark in the low bits; 0 is vacant.
     places: [AtomicU64; PLACES],
     fences: Fences,
     /// The token of the thread's home, or [`AWAY`]. Others write it once for each token.
@@ -90,7 +90,7 @@ unsafe impl Send for Record {}
 // SAFETY: as above; the rest is atomic.
 unsafe impl Sync for Record {}
 
-/// The part of a record that says: the thread is inside an object.
+/// An entry of a record: the thread is inside an object.
 pub struct Place {
     place: &'static AtomicU64,
     fences: Fences,
@@ -143,8 +143,8 @@ impl Records {
         record.home.store(token, Ordering::Relaxed);
     }
 
-    /// Ends the home of that token, if it has not ended. When this returns, the calls that are
-    /// inside by right of that home stand in its thread's places, and no other begins.
+    /// Ends the home with this token, if it has not ended. When this returns, the calls that are
+    /// inside on account of that home stand in its thread's places, and no other begins.
     pub fn disturb(&self, token: u64) {
         for record in self.all() {
             if record.settled.load(Ordering::Acquire) == token {
@@ -160,18 +160,18 @@ impl Records {
                 return;
             }
         }
-        // Another thread is doing it, or a later home has ended since.
+        // Another thread is ending it, or a later home has ended since.
         self.fences.heavy();
     }
 
-    /// The uses of an object that stand in places. What calls did that have left happens before
-    /// this returns.
+    /// The uses of an object that stand in places. The actions of calls that have left happen
+    /// before this returns.
     pub fn uses(&self, name: Name) -> Uses {
         self.all().fold(Uses::NONE, |uses, record| uses | record.uses(name))
     }
 
-    /// As [`uses`](Self::uses), for who has written something that calls look at when they have
-    /// come or left: what this does not find has not looked yet, or has seen it.
+    /// As [`uses`](Self::uses), after a write that calls check when they come or leave: a call that
+    /// this does not find has not checked yet, or has seen the write.
     pub fn settled_uses(&self, name: Name) -> Uses {
         self.fences.heavy();
         self.uses(name)
@@ -186,7 +186,7 @@ impl Records {
 }
 
 impl Record {
-    /// The token of the thread's home. While it is away, a number that is no slot's home.
+    /// The token of the thread's home. While it is away, a number that is not the home of any slot.
     #[inline(always)]
     pub fn home(&self) -> u64 {
         self.home.load(Ordering::Relaxed)
@@ -221,7 +221,7 @@ impl Record {
         (uses, vacant)
     }
 
-    /// Says in that vacant place that the calling thread is about to use an object.
+    /// Notes in that vacant place that the calling thread is about to use an object.
     #[inline(always)]
     pub fn announce(&self, place: &'static AtomicU64, name: Name, access: Access) -> Place {
         place.store(name.0 | access.mark, Ordering::Relaxed);
@@ -250,7 +250,7 @@ impl Record {
 }
 
 impl Place {
-    /// The use is over. What the thread reads next, it reads after that.
+    /// Ends the use. Later reads of this thread come after that.
     #[inline(always)]
     pub fn vacate(&self) {
         self.place.store(0, Ordering::Release);

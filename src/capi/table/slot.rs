@@ -11,9 +11,9 @@
 //!
 //! # Invariants
 //!
-//! * The object is there until the slot is vacant. A thread drops it only after it made the word
-//!   `taken`, from `freed` or from `live`, with no other users. One thread can: by a
-//!   compare-and-swap; or at home, or with the object alone, because no other thread may.
+//! * The object exists until the slot is vacant. A thread drops it only after it has changed the
+//!   word to `taken`, from `freed` or from `live`, without other users. Only one thread can: by a
+//!   compare-and-swap; or at home, or with the object alone, when no other thread may.
 //! * A call gets in only while the slot is live in the generation that the handle names.
 //! * A call that the word does not count stands in the [record](super::records) of its thread.
 //! * A slot's generation grows each time it is vacated. Slots never move.
@@ -26,23 +26,23 @@ use crate::sync::cell::UnsafeCell;
 const LIVE: u64 = 1 << 31;
 const FREED: u64 = 1 << 30;
 const EXCLUSIVE: u64 = 1 << 29;
-/// The slot is part of no [home](super::home), or no longer.
+/// The slot is not, or no longer, part of a [home](super::home).
 const HOMELESS: u64 = 1 << 28;
 /// Shared users and an exclusive one.
 const USERS: u64 = (HOMELESS - 1) | EXCLUSIVE;
 const GENERATION: u64 = !0 << 32;
 
-/// How a call uses an object. Constants of it are not `pub`: cbindgen would put the type into the
-/// header.
+/// How a call uses an object. Its constants are not `pub`, because cbindgen would put the type into
+/// the header.
 #[derive(Clone, Copy)]
 pub struct Access {
-    /// The calls that must not be counted in the word meanwhile.
+    /// The counts in the word that conflict with it.
     conflicts: u64,
-    /// What the call adds there.
+    /// What the call adds to the word.
     counts: u64,
-    /// What stands for it in a [record](super::records), 1 to 3.
+    /// Its mark in a [record](super::records), 1 to 3.
     pub mark: u64,
-    /// The marks that must not stand in records meanwhile: bit numbers.
+    /// The marks in records that conflict with it, as bit numbers.
     pub excludes: u8,
 }
 
@@ -53,7 +53,7 @@ pub(super) const ALONE: Access =
 /// Never counted in the word.
 pub(super) const FREEING: Access = Access { mark: 3, ..ALONE };
 
-/// In place of a token: the slot is part of no thread's home.
+/// Instead of a token: the slot is not part of a thread's home.
 pub(super) const NOBODY: u64 = 0;
 
 /// Why a slot cannot be entered.
@@ -69,7 +69,7 @@ pub enum Miss {
 pub struct Freed(u64);
 
 impl Freed {
-    /// Whether the slot was part of no home, at the end.
+    /// Whether the slot was homeless at the end.
     pub fn homeless(&self) -> bool {
         self.0 & HOMELESS != 0
     }
@@ -79,7 +79,8 @@ impl Freed {
 #[repr(align(128))]
 pub struct Slot<T> {
     word: AtomicU64,
-    /// The home that the slot is part of, unless it is homeless. Written by who fills the slot.
+    /// The home that the slot is part of, unless it is homeless. Written by the thread that fills
+    /// the slot.
     home: AtomicU64,
     notes: [AtomicUsize; 2],
     object: UnsafeCell<MaybeUninit<T>>,
@@ -103,7 +104,7 @@ impl<T> Slot<T> {
     }
 
     /// Puts an object in, and numbers that [`notes`](Self::notes) returns. `home` is the calling
-    /// thread's, or nobody's. Returns the generation.
+    /// thread's home, or [`NOBODY`]. Returns the generation.
     ///
     /// # Safety
     ///
@@ -146,7 +147,8 @@ impl<T> Slot<T> {
             && self.home.load(Ordering::Relaxed) == home
     }
 
-    /// The home that the slot is part of, or nobody's. `None` if it is not live in that generation.
+    /// The home that the slot is part of, or [`NOBODY`]. `None` if it is not live in that
+    /// generation.
     #[inline(always)]
     pub fn home(&self, generation: u32) -> Option<u64> {
         let word = self.word.load(Ordering::Acquire);
@@ -157,7 +159,7 @@ impl<T> Slot<T> {
         Some(if word & HOMELESS != 0 { NOBODY } else { self.home.load(Ordering::Acquire) })
     }
 
-    /// The slot is homeless from now on, if it is live in that generation. Who sees that sees what
+    /// Makes the slot homeless, if it is live in that generation. A thread that sees that sees what
     /// the caller has seen.
     pub fn end_home(&self, generation: u32) {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -177,7 +179,7 @@ impl<T> Slot<T> {
         if self.is_live(generation) { Some(notes) } else { None }
     }
 
-    /// As [`notes`](Self::notes), of whatever generation there is.
+    /// As [`notes`](Self::notes), of the current generation, whichever it is.
     #[inline(always)]
     pub fn some_notes(&self) -> [usize; 2] {
         let [first, second] = &self.notes;
@@ -203,7 +205,7 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Counts the call no more. True if the slot has been [freed](Self::freed): then the caller
+    /// Stops counting the call. True if the slot has been [freed](Self::freed): then the caller
     /// must try to take the object.
     #[inline]
     #[must_use]
@@ -211,7 +213,7 @@ impl<T> Slot<T> {
         self.word.fetch_sub(access.counts, Ordering::AcqRel) & FREED != 0
     }
 
-    /// Ends the life of the generation. Of several threads one succeeds. When no call is inside,
+    /// Ends the generation. Only one of several threads succeeds. When no call is inside,
     /// [`take`](Self::take) gets the object.
     #[inline]
     pub fn free(&self, generation: u32) -> Result<(), Miss> {
@@ -230,7 +232,7 @@ impl<T> Slot<T> {
     }
 
     /// What [`take`](Self::take) needs, if that generation has been freed and the word counts no
-    /// user. A later one is none of the caller's business, who has not looked for its calls.
+    /// user. `None` for a later generation, whose calls the caller has not checked.
     #[inline]
     pub fn freed(&self, generation: u32) -> Option<Freed> {
         let word = self.word.load(Ordering::Acquire);
@@ -242,7 +244,7 @@ impl<T> Slot<T> {
     ///
     /// # Safety
     ///
-    /// * After [`freed`](Self::freed), no call was inside that the word does not count.
+    /// * After [`freed`](Self::freed), the word counted every call that was inside.
     pub unsafe fn take(&self, freed: Freed) -> bool {
         self.take_from(freed.0)
     }
@@ -251,19 +253,19 @@ impl<T> Slot<T> {
     ///
     /// # Safety
     ///
-    /// * No call is inside, or gets in meanwhile, that the word does not count.
+    /// * The word counts every call that is inside, or gets in during this call.
     #[inline]
     pub unsafe fn free_idle(&self, generation: u32) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         word & !HOMELESS == live(generation) && self.take_from(word)
     }
 
-    /// As [`free_idle`](Self::free_idle), without asking.
+    /// As [`free_idle`](Self::free_idle), without a check.
     ///
     /// # Safety
     ///
-    /// * The slot is live in that generation, no call is inside, and none gets in, or frees it,
-    ///   meanwhile.
+    /// * The slot is live in that generation, and no call is inside. During this call none gets in
+    ///   or frees it.
     #[inline(always)]
     pub unsafe fn take_at_home(&self, generation: u32) {
         self.word.store(u64::from(generation) << 32, Ordering::Release);
@@ -293,14 +295,14 @@ impl<T> Slot<T> {
     /// * The caller has taken the object.
     #[inline(always)]
     pub unsafe fn vacate(&self, generations: u32) -> bool {
-        // SAFETY: the object is there until the slot is vacant, and it is the caller's alone: all
-        // calls have left, which the caller has acquired, and no other thread can take it. In
-        // place: to move it out would have to wait until it has arrived in the cache.
+        // SAFETY: the object exists until the slot is vacant, and the caller has it alone: all
+        // calls have left, which the caller has acquired, and no other thread can take it. Dropped
+        // in place, because moving it out would wait for its cache lines.
         self.object.with_mut(|place| unsafe { (*place).assume_init_drop() });
         self.next_generation(generations)
     }
 
-    /// As [`vacate`](Self::vacate), but gives the object too.
+    /// As [`vacate`](Self::vacate), but returns the object too.
     ///
     /// # Safety
     ///
@@ -318,7 +320,7 @@ impl<T> Slot<T> {
         next < u64::from(generations)
     }
 
-    /// Gives `f` the object's address.
+    /// Passes the object's address to `f`.
     #[inline]
     pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
         self.object.with(|object| f(object.cast()))

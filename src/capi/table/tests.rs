@@ -92,8 +92,8 @@ fn an_object_drops_when_the_last_call_leaves_it() {
     dropped_by_the_last_call(kind!(19, true));
 }
 
-/// An object that was freed while a call is inside stays, whatever stale handles of its slot are
-/// used meanwhile.
+/// An object that was freed while a call is inside stays, even if stale handles of its slot are
+/// used.
 fn kept_from_stale_handles<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>) {
     let stale = table.add(Arc::new(1), 0);
     table.remove(stale).expect("live");
@@ -131,8 +131,8 @@ fn exclusive_use_keeps_others_out_and_outlives_a_free() {
     assert_eq!(table.have(entry).err(), Some(Miss::Invalid));
 }
 
-/// Calls of the thread that made a handle, before and after another thread has come; and the end of
-/// its home, of which handles that it makes later know nothing.
+/// Calls of the thread that made a handle, before and after another thread has come. The end of its
+/// home does not affect handles that it makes later.
 #[test]
 fn c_rule_13_a_thread_is_at_home_until_another_comes_and_again_later() {
     let table = kind!(15, false);
@@ -231,9 +231,9 @@ fn threads_that_end_leave_their_slots_to_others() {
     assert!(highest.into_inner() < 1000, "slots are lost");
 }
 
-/// 16 threads use and free `PINLANE_HANDLES` handles, eight at a time. Of each handle one free
-/// succeeds, a call that gets in finds the right object, none gets in afterwards, and the object
-/// drops once.
+/// 16 threads use and free `PINLANE_HANDLES` handles, eight at a time. For each handle exactly one
+/// free succeeds, a call that gets in finds the right object, none gets in afterwards, and the
+/// object drops once.
 fn raced<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>) {
     let handles = std::env::var("PINLANE_HANDLES").ok().and_then(|text| text.parse().ok());
     let handles: u32 = handles.unwrap_or(20_000);
@@ -271,7 +271,7 @@ fn raced<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>) {
                 _ => {
                     if let Ok(inside) = table.share(entry) {
                         let number = **inside as usize;
-                        // An error says that it was freed meanwhile.
+                        // An error means that it was freed during the test.
                         assert!(table.notes(entry).map_or(true, |notes| notes == [number, 0]));
                     }
                 }

@@ -1,12 +1,12 @@
-//! What each thread has: a [record](super::records), and vacant slots of every table. So to make
-//! and to free a handle touches nothing that other threads touch.
+//! The state of each thread: a [record](super::records), and vacant slots of every table. So
+//! creating and freeing a handle touches no memory that other threads touch.
 //!
 //! # Invariants
 //!
 //! * An index is in exactly one place: in a thread's stack, in the table's, in a slot that is not
-//!   vacant, or among those never given out.
-//! * A thread that ends gives back what it keeps. In a forked child it keeps it: the lock may be
-//!   held there for ever.
+//!   vacant, or among the indexes that were never used.
+//! * A thread that ends gives back its slots, except in a forked child, where the lock may be held
+//!   forever.
 //! * A thread reaches its own state through a pointer without a destructor. The pointer is null
 //!   before the state is made and after the thread has given it back, so calls from destructors of
 //!   other thread-local variables work without the state.
@@ -21,23 +21,23 @@ use crate::process::Process;
 use crate::sync::Mutex;
 use crate::sync::sanitizer::ours;
 
-/// How many tables there may be. Tests have their own.
+/// The most tables. Tests have their own.
 pub(super) const TABLES: usize = if cfg!(test) { 27 } else { 14 };
 /// The most indexes of a table that a thread keeps, and how many it takes or gives back at once.
 const KEPT: usize = 64;
 const BATCH: usize = 32;
 /// How many handles a thread makes after its [home](super::home) has ended, before it begins
-/// another. To end one takes microseconds: now they are less than a nanosecond of each handle.
+/// another. Ending a home takes microseconds, which is then less than a nanosecond for each handle.
 const AWAY: u32 = if cfg!(test) { 64 } else { 4096 };
 
 pub(super) static RECORDS: LazyLock<Records> = LazyLock::new(Records::new);
 
-/// The vacant slots of a table that no thread keeps.
+/// The vacant slots of a table outside of the threads' stacks.
 pub(super) struct Vacant(Mutex<Indexes>);
 
 struct Indexes {
     given_back: Vec<u32>,
-    /// The first index that was never given out.
+    /// The first index that was never used.
     next: u32,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Here {
 
 #[derive(Clone, Copy)]
 struct Stack {
-    /// Takes them back when the thread ends.
+    /// Takes the indexes back when the thread ends.
     owner: Option<&'static Vacant>,
     len: usize,
     indexes: [u32; KEPT],
@@ -98,7 +98,7 @@ fn first() -> Option<&'static Here> {
 }
 
 impl Here {
-    /// The home of a handle that the thread makes now, or nobody's.
+    /// The home of a handle that the thread makes now, or [`NOBODY`](super::slot::NOBODY).
     #[inline(always)]
     pub(super) fn home(&self) -> u64 {
         match self.record.home_of_new() {
@@ -126,7 +126,7 @@ impl Here {
 }
 
 impl Drop for Owner {
-    /// The thread ends.
+    /// Gives the state of an ending thread back.
     fn drop(&mut self) {
         HERE.set(ptr::null());
         if !self.0.process.is_current() {
@@ -148,8 +148,8 @@ impl Vacant {
         Vacant(Mutex::new(Indexes { given_back: Vec::new(), next: 0 }))
     }
 
-    /// An index of table `number`. `make` is called before an index is given out for the first
-    /// time, with that index or a higher one.
+    /// An index of table `number`. `make` is called before an index is used for the first time,
+    /// with that index or a higher one.
     #[inline(always)]
     pub(super) fn take(&'static self, here: Option<&Here>, number: u8, make: impl Fn(u32)) -> u32 {
         let Some(here) = here else { return self.one(&make) };
@@ -202,7 +202,7 @@ impl Vacant {
         index
     }
 
-    /// How many indexes have ever been given out.
+    /// How many indexes have ever been used.
     pub(super) fn given_out(&self) -> u32 {
         self.0.lock().next
     }

@@ -173,7 +173,7 @@ fn a_file_that_is_truncated_meanwhile_is_an_error_that_says_where() {
             let path = file.path().display();
             let start = format!("Stream::upload_file: {path}: ends at byte ");
             assert!(message.starts_with(&start), "{message}");
-            assert!(message.contains("truncated the file meanwhile"), "{message}");
+            assert!(message.contains("truncated during the read"), "{message}");
             // Several threads read, some of them far behind the end.
             let at: u64 =
                 message[start.len()..].split(',').next().expect("a number").parse().expect("one");

@@ -20,36 +20,35 @@ pub const PINLANE_INDEX_I32: i32 = 1;
 pub const PINLANE_INDEX_U64: i32 = 2;
 /// The numbers are `int64_t`.
 pub const PINLANE_INDEX_I64: i32 = 3;
-/// Flag of `pinlane_indices`: no number comes twice, so nobody looks. If one does all the same,
-/// each byte of the row that is written is one of those that come there, or the call fails with
+/// Flag of `pinlane_indices`: no number is repeated, so pinlane does not check. If one is repeated
+/// nevertheless, each byte of the written row comes from one of its sources, or the call fails with
 /// `PINLANE_STATUS_INVALID_VALUE`.
 pub const PINLANE_INDICES_DISTINCT: u32 = 1;
 
 /// The rows of a table that a copy uses, by their numbers, counted from 0. Initialise with
-/// `PINLANE_INDICES_INIT`. Where a function takes NULL in its place, that means all rows in their
-/// order.
+/// `PINLANE_INDICES_INIT`. If a function takes NULL instead, that means all rows in order.
 ///
 /// Numbers in host memory are read and checked at the call. Numbers in a `device_buffer` are read
 /// when the copy runs, in stream order: a row whose number is not in the table is not copied. So
-/// such numbers, -1 for example, may pad a list, whatever memory the tables are in.
+/// such numbers, -1 for example, may pad a list, with tables in any memory.
 ///
-/// A row that is read may come twice. A row that is written may not.
+/// A row that is read may be named twice. A row that is written may not.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_indices {
     /// `sizeof(pinlane_indices)`.
     pub size: usize,
-    /// What the numbers are: one of `PINLANE_INDEX_*`.
+    /// The type of the numbers: one of `PINLANE_INDEX_*`.
     pub kind: i32,
     /// 0, or `PINLANE_INDICES_DISTINCT`.
     pub flags: u32,
     /// The numbers in host memory, or NULL.
     pub numbers: *const c_void,
-    /// How many there are. If 0, `numbers` may be NULL.
+    /// The number of numbers. If 0, `numbers` may be NULL.
     pub count: usize,
     /// The device buffer that has the numbers, or NULL. The copy must not write to that buffer.
     pub device_buffer: *mut pinlane_device_buffer,
-    /// Where in `device_buffer` the numbers begin, in bytes: a multiple of the size of a number.
+    /// The offset of the numbers in `device_buffer`, in bytes: a multiple of the size of a number.
     pub device_offset: usize,
 }
 
@@ -60,7 +59,7 @@ growing!(pinlane_indices_init: pinlane_indices, sizes [48], default { kind: PINL
 /// Numbers as C names them. Their buffer is borrowed, if they are in one.
 pub(super) struct Numbers {
     name: &'static str,
-    /// None: all rows, in their order.
+    /// `None`: all rows, in order.
     given: Option<(pinlane_indices, Option<Inside<pinlane_device_buffer>>)>,
 }
 
@@ -89,16 +88,16 @@ impl Numbers {
         Ok(Numbers { name, given: Some((given, buffer)) })
     }
 
-    /// The buffer that has them; NULL if none does.
+    /// The buffer with the numbers, or NULL.
     pub(super) fn buffer(&self) -> *mut pinlane_device_buffer {
         self.given.as_ref().map_or(std::ptr::null_mut(), |(given, _)| given.device_buffer)
     }
 
-    /// As Rust takes them, for the time of the call.
+    /// The numbers as Rust takes them, for the time of the call.
     ///
     /// # Safety
     ///
-    /// * Numbers in host memory are readable, and nobody writes to them, during `'a`.
+    /// * Numbers in host memory are readable, and not written, during `'a`.
     pub(super) unsafe fn indices<'a>(&'a self) -> Result<Indices<'a>> {
         let Some((given, buffer)) = &self.given else { return Ok((..).into()) };
         let (name, buffer) = (self.name, buffer.as_ref().map(|buffer| &***buffer));

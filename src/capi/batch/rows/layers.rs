@@ -10,10 +10,10 @@ use crate::copy::entry::Direction;
 /// Two tables: one in host memory and one in device memory. A table is a range of memory that is
 /// cut into rows, or blocks, of equal length. Set all members that you do not use to 0.
 ///
-/// The host's table is pageable memory, named by its address, a part of a page-locked `buffer`, or
-/// memory of a pool, named by `pinned`. The device's table is the caller's own device memory, named
-/// by its address, or a part of a `device_buffer`. A table is named once: if not by its address,
-/// that must be NULL.
+/// The host table is pageable memory, named by its address, a part of a page-locked `buffer`, or
+/// memory of a pool, named by `pinned`. The device table is the caller's own device memory, named
+/// by its address, or a part of a `device_buffer`. Name each table once: if not by its address, the
+/// address must be NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_layer {
@@ -25,16 +25,16 @@ pub struct pinlane_layer {
     pub src_bytes: usize,
     /// The size of the destination. If 0, its address may be NULL.
     pub dst_bytes: usize,
-    /// The page-locked buffer that has the host's table, or NULL.
+    /// The page-locked buffer with the host table, or NULL.
     pub buffer: *mut pinlane_buffer,
-    /// Where in `buffer` the table begins.
+    /// The offset of the table in `buffer`, in bytes.
     pub buffer_offset: usize,
-    /// The device buffer that has the device's table, or NULL.
+    /// The device buffer with the device table, or NULL.
     pub device_buffer: *mut pinlane_device_buffer,
-    /// Where in `device_buffer` the table begins.
+    /// The offset of the table in `device_buffer`, in bytes.
     pub device_offset: usize,
-    /// Memory of a pool that has the host's table, or NULL. It is copied as by
-    /// `pinlane_upload_pinned` and `pinlane_download_pinned`: no call waits for it.
+    /// Memory of a pool with the host table, or NULL. It is copied as by `pinlane_upload_pinned`
+    /// and `pinlane_download_pinned`: no call waits for it.
     pub pinned: *mut c_void,
 }
 

@@ -19,7 +19,7 @@ use crate::copy::entry::Direction;
 
 /// Gathers rows of a table in host memory: row `i` of the layer's destination, on the device, gets
 /// the row of its source whose number is `indices[i]`. A row has as many bytes as the destination
-/// has for each number. Numbers may come twice.
+/// has for each number. Numbers may be repeated.
 ///
 /// Does not block if the table is a part of a `buffer` or `pinned`; other memory may be reused when
 /// the call returns. Ordered on `stream`, and after conflicting uses of the buffers on other
@@ -28,21 +28,21 @@ use crate::copy::entry::Direction;
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`; `OUT_OF_RANGE` if a number in host memory is not in the table, or a part not in
-/// its buffer; `LENGTH_MISMATCH` if the lengths are no whole rows; `INVALID_VALUE` if a pointer is
-/// NULL, a table or the numbers are named twice or not at all, a `pinned` table is not in memory of
-/// a pool, or the numbers are in the buffer
-/// that is written, and for a struct of an unknown size, kind or flag: nothing was enqueued.
-/// `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked: the contents of
-/// the destination are unspecified.
+/// its buffer; `LENGTH_MISMATCH` if a length is not a whole number of rows; `INVALID_VALUE` if a
+/// pointer is NULL, a table or the numbers are named twice or not at all, a `pinned` table is not
+/// in memory of a pool, or the numbers are in the buffer that is written, and for a struct of an
+/// unknown size, kind or flag: nothing was enqueued. `CUDA`, `DEVICE_LOST`, and
+/// `OUT_OF_HOST_MEMORY` if no memory can be page-locked: the contents of the destination are
+/// unspecified.
 ///
 /// # Safety
 ///
 /// - `layer` is NULL or points to a struct.
 /// - `indices` is NULL or points to an initialised struct whose `size` member is right.
-/// - Host memory that they name by its address is readable, and nobody writes to it until the call
+/// - Host memory that they name by its address is readable, and not written, until the call
 ///   returns.
-/// - `pinned` memory is not freed before the call returns, and nobody writes to it until the copy
-///   is complete.
+/// - `pinned` memory is not freed before the call returns, and not written until the copy is
+///   complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copy is complete.
 /// - `ticket` is NULL or points to a variable.
@@ -71,22 +71,22 @@ pub unsafe extern "C" fn pinlane_upload_rows(
 
 /// Scatters rows to a table in host memory: the row of the layer's destination whose number is
 /// `indices[i]` gets row `i` of its source, on the device. A row has as many bytes as the source
-/// has for each number. No row of the table may come twice.
+/// has for each number. No row of the table may be named twice.
 ///
 /// Does not block if the table is a part of a `buffer` or `pinned`: `pinlane_buffer_read` waits for
-/// the rows, and the ticket tells when they have arrived. In other memory they have arrived when
-/// the call returns. Ordered as `pinlane_upload_rows`. `ticket` may be NULL.
+/// the rows, and the ticket says when they have arrived. In other memory they have arrived when the
+/// call returns. Ordered as `pinlane_upload_rows`. `ticket` may be NULL.
 ///
-/// Statuses: as for `pinlane_upload_rows`; `INVALID_VALUE` if a number in host memory comes twice:
+/// Statuses: as for `pinlane_upload_rows`; `INVALID_VALUE` if a number in host memory is repeated:
 /// nothing was enqueued.
 ///
 /// # Safety
 ///
 /// - `layer` is NULL or points to a struct.
 /// - `indices` is NULL or points to an initialised struct whose `size` member is right.
-/// - Until the call returns, numbers in host memory are readable and nobody writes to them. A table
-///   in host memory that is named by its address is writable, and nobody else accesses it.
-/// - `pinned` memory is not freed before the call returns, and nobody accesses it until the copy is
+/// - Until the call returns, numbers in host memory are readable and not written. A table in host
+///   memory that is named by its address is writable, and no other code accesses it.
+/// - `pinned` memory is not freed before the call returns, and not accessed until the copy is
 ///   complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copy is complete.
@@ -115,25 +115,24 @@ pub unsafe extern "C" fn pinlane_download_rows(
 
 /// Copies blocks of the tables of `count` layers, from host memory to the stream's device: in each
 /// layer, block `to[i]` of the destination gets block `from[i]` of the source. A block has
-/// `block_bytes` bytes. Each table is a whole number of blocks, and all layers have as many.
+/// `block_bytes` bytes. Each table is a whole number of blocks, the same in all layers.
 /// Destinations must not overlap, and no block may be written twice.
 ///
-/// `from` or `to` may be NULL: all blocks in their order, as many as the other one names. `layers`
-/// may be NULL if `count` is 0; `ticket` may be NULL. Blocks, and is ordered, as
-/// `pinlane_upload_rows`.
+/// `from` or `to` may be NULL: all blocks in order, as many as the other one names. `layers` may be
+/// NULL if `count` is 0; `ticket` may be NULL. Blocks, and is ordered, as `pinlane_upload_rows`.
 ///
-/// Statuses: as for `pinlane_upload_rows`; `LENGTH_MISMATCH` if `from` and `to` have not the same
-/// number of blocks; `INVALID_VALUE` if a number of `to` in host memory comes twice, or if
+/// Statuses: as for `pinlane_upload_rows`; `LENGTH_MISMATCH` if `from` and `to` do not have the
+/// same number of blocks; `INVALID_VALUE` if a number of `to` in host memory is repeated, or if
 /// destinations overlap: nothing was enqueued.
 ///
 /// # Safety
 ///
 /// - `layers` is NULL or points to an array of `count` elements.
 /// - `from` and `to` are NULL or point to initialised structs whose `size` members are right.
-/// - Host memory that they name by its address is readable, and nobody writes to it until the call
+/// - Host memory that they name by its address is readable, and not written, until the call
 ///   returns.
-/// - `pinned` memory is not freed before the call returns, and nobody writes to it until the copy
-///   is complete.
+/// - `pinned` memory is not freed before the call returns, and not written until the copy is
+///   complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copy is complete.
 /// - `ticket` is NULL or points to a variable.
@@ -172,9 +171,9 @@ pub unsafe extern "C" fn pinlane_upload_blocks(
 ///
 /// - `layers` is NULL or points to an array of `count` elements.
 /// - `from` and `to` are NULL or point to initialised structs whose `size` members are right.
-/// - Until the call returns, numbers in host memory are readable and nobody writes to them. Tables
-///   in host memory that are named by their addresses are writable, and nobody else accesses them.
-/// - `pinned` memory is not freed before the call returns, and nobody accesses it until the copy is
+/// - Until the call returns, numbers in host memory are readable and not written. Tables in host
+///   memory that are named by their addresses are writable, and no other code accesses them.
+/// - `pinned` memory is not freed before the call returns, and not accessed until the copy is
 ///   complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copy is complete.
