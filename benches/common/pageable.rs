@@ -1,7 +1,9 @@
 //! The other reference: the runtime's own calls on pageable memory, which the runtime stages.
 
+use std::ffi::c_void;
+
 use pinlane::driver::{DevicePtr, RawStream};
-use pinlane::emulated::Emulator;
+use pinlane::emulated::{Emulator, Kind, Plane};
 use pinlane::{Device, Result, Stream};
 
 use super::bare::Bare;
@@ -56,13 +58,12 @@ impl Pageable {
             };
         };
         let raw = RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() };
-        // SAFETY: as above.
-        let copied = unsafe {
-            match way {
-                Way::H2D => emulator.copy_pageable_h2d(raw, device, host, bytes),
-                Way::D2H => emulator.copy_pageable_d2h(raw, host, device, bytes),
-            }
+        let plane = match way {
+            Way::H2D => Plane::line(device as *mut c_void, host.cast(), bytes),
+            Way::D2H => Plane::line(host.cast(), device as *const c_void, bytes),
         };
+        // SAFETY: as above.
+        let copied = unsafe { emulator.copy(raw, plane, Kind::Default, false) };
         copied.expect("the emulated device copies");
     }
 

@@ -3,7 +3,7 @@
 use pinlane::CudaCode;
 use pinlane::driver::{BatchCopy, BatchKind, HostFlags, Item, Mover, RawStream};
 
-use crate::rig::{BYTES, Rig, on_each_driver, on_each_emulator};
+use crate::rig::{BYTES, Rig, copy_plain, on_each_driver, on_each_emulator};
 use crate::sample;
 
 // SAFETY (of all calls of the driver in this file): as in `rig`.
@@ -19,8 +19,8 @@ fn rule_04_pageable_copies_carry_every_byte_at_every_offset() {
             // SAFETY: as in `rig`.
             unsafe {
                 let at = a + offset as u64;
-                emulator.copy_pageable_h2d(stream, at, from.add(offset), bytes).unwrap();
-                emulator.copy_pageable_d2h(stream, to, a, BYTES).unwrap();
+                copy_plain(emulator, stream, at as *mut u8, from.add(offset), bytes).unwrap();
+                copy_plain(emulator, stream, to, a as *const u8, BYTES).unwrap();
             }
             rig.synchronize(stream);
             let mut expected = vec![0xa5; BYTES];
@@ -39,8 +39,8 @@ fn rule_04_pageable_copies_keep_their_place_on_the_device() {
         rig.fill(stream, b, 1);
         // SAFETY: as in `rig`.
         unsafe {
-            emulator.copy_pageable_d2h(stream, back.as_mut_ptr(), a, BYTES).unwrap();
-            emulator.copy_pageable_h2d(stream, b, there.as_mut_ptr(), BYTES).unwrap();
+            copy_plain(emulator, stream, back.as_mut_ptr(), a as *const u8, BYTES).unwrap();
+            copy_plain(emulator, stream, b as *mut u8, there.as_mut_ptr(), BYTES).unwrap();
         }
         rig.fill(stream, a, 2);
         rig.synchronize(stream);
@@ -56,8 +56,8 @@ fn rule_07_memory_that_is_wholly_page_locked_takes_part_in_pageable_copies() {
         // SAFETY: as in `rig`.
         unsafe {
             host.as_ptr().write_bytes(6, BYTES);
-            emulator.copy_pageable_h2d(stream, a, host.as_ptr().add(8), BYTES - 8).unwrap();
-            emulator.copy_pageable_d2h(stream, host.as_ptr(), a, BYTES - 8).unwrap();
+            copy_plain(emulator, stream, a as *mut u8, host.as_ptr().add(8), BYTES - 8).unwrap();
+            copy_plain(emulator, stream, host.as_ptr(), a as *const u8, BYTES - 8).unwrap();
             rig.synchronize(stream);
             assert_eq!(std::slice::from_raw_parts(host.as_ptr(), BYTES), [6; BYTES]);
         }

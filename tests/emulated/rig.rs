@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::common::{Target, driver, target};
 use pinlane::driver::{
-    DevicePtr, Driver, HostFlags, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+    DevicePtr, Driver, DriverResult, HostFlags, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
-use pinlane::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution, Kind, Plane};
 
 /// A driver and what the tests do with it over and over.
 #[derive(Clone)]
@@ -31,6 +31,23 @@ pub fn on_each_driver(test: impl Fn(&Rig)) {
         return test(&Rig { driver, device });
     }
     on_each_emulator(|rig, _| test(rig));
+}
+
+/// A copy between the device and memory of the host that may be pageable. `cudaMemcpyAsync`
+///
+/// # Safety
+///
+/// * As for [`Emulator::copy`].
+pub unsafe fn copy_plain(
+    emulator: &Emulator,
+    stream: RawStream,
+    dst: *mut u8,
+    src: *const u8,
+    bytes: usize,
+) -> DriverResult<()> {
+    let line = Plane::line(dst.cast(), src.cast(), bytes);
+    // SAFETY: promised by the caller.
+    unsafe { emulator.copy(stream, line, Kind::Default, false) }
 }
 
 /// The same for what only emulators do.

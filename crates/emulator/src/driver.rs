@@ -4,13 +4,9 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use super::calls::refuse_in_host_function;
-use super::copies::bad_copy;
 use super::emulator::Emulator;
-use super::finding::FindingKind;
 use super::memory::host::{Access, HostPtr, HostUse};
-use super::operation::{Action, Transfer};
-use super::races::{MemoryKind, RacingAccess};
+use super::races::RacingAccess;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
     Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
@@ -66,6 +62,8 @@ unsafe impl Driver for Emulator {
         checked fn event_query(event: RawEvent) -> Poll;
         checked fn event_synchronize(event: RawEvent) -> ();
         checked fn event_elapsed(start: RawEvent, end: RawEvent) -> f32;
+        checked fn device_free(stream: RawStream, ptr: DevicePtr) -> ();
+        checked fn copy_d2d(stream: RawStream, dst: DevicePtr, src: DevicePtr, bytes: usize) -> ();
         unsafe fn stream_destroy(stream: RawStream) -> ();
         unsafe fn stream_wait_event(stream: RawStream, event: RawEvent) -> ();
         unsafe fn event_destroy(event: RawEvent) -> ();
@@ -90,18 +88,17 @@ unsafe impl Driver for Emulator {
         Ok((13_000, 13_000))
     }
 
+    fn supports_batches(&self, device: Ordinal) -> DriverResult<bool> {
+        self.call(Call::Attributes, device, |machine| Ok(machine.batches))
+    }
+
     fn host_alloc(&self, device: Ordinal, bytes: usize, _: HostFlags) -> DriverResult<NonNull<u8>> {
-        self.call(Call::HostAlloc, device, |machine| machine.host_alloc(device, bytes))
+        self.page_lock_new(device, bytes, None)
     }
 
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
-        self.in_call(|machine| {
-            refuse_in_host_function(machine, Call::HostFree)?;
-            machine.enter(Call::HostFree, machine.host.device_of(ptr).unwrap_or(0), |machine| {
-                // SAFETY: the caller promises that no reference into the block is used afterwards.
-                unsafe { machine.host_free(ptr) }
-            })
-        })
+        // SAFETY: promised by the caller.
+        unsafe { self.page_unlock(Call::HostFree, ptr, |_| Ok(())) }
     }
 
     unsafe fn host_register(
@@ -111,20 +108,16 @@ unsafe impl Driver for Emulator {
         bytes: usize,
         flags: HostFlags,
     ) -> DriverResult<()> {
-        self.call(Call::HostRegister, device, |machine| {
-            if flags.write_combined {
-                return Err(CudaCode::INVALID_VALUE);
-            }
-            machine.host_register(device, ptr, bytes)
-        })
+        if flags.write_combined {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        // SAFETY: promised by the caller.
+        unsafe { self.page_lock(device, ptr, bytes, None) }
     }
 
     unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
-        self.in_call(|machine| {
-            refuse_in_host_function(machine, Call::HostUnregister)?;
-            let device = machine.host.device_of(ptr).unwrap_or(0);
-            machine.enter(Call::HostUnregister, device, |machine| machine.host_unregister(ptr))
-        })
+        // SAFETY: the block is registered, or the call fails.
+        unsafe { self.page_unlock(Call::HostUnregister, ptr, |_| Ok(())) }
     }
 
     unsafe fn device_alloc(&self, stream: RawStream, bytes: usize) -> DriverResult<DevicePtr> {
@@ -133,15 +126,8 @@ unsafe impl Driver for Emulator {
             if bytes == 0 {
                 return Err(CudaCode::INVALID_VALUE);
             }
-            let ptr = machine.memory.reserve(stream.device, bytes)?;
-            machine.races.allocated(MemoryKind::OnDevice(stream.device), ptr, bytes);
-            machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
-            Ok(ptr)
+            machine.device_alloc(key, stream.device, bytes)
         })
-    }
-
-    unsafe fn device_free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
-        self.on_stream(Call::DeviceFree, stream, |machine, key| machine.device_free(key, ptr))
     }
 
     unsafe fn copy_h2d(
@@ -151,7 +137,8 @@ unsafe impl Driver for Emulator {
         src: *const u8,
         bytes: usize,
     ) -> DriverResult<()> {
-        self.copy_host(stream, HostUse::new(HostPtr(src.cast_mut()), bytes, Access::Read), dst)
+        let host = HostUse::new(HostPtr(src.cast_mut()), bytes, Access::Read);
+        self.copy_page_locked(stream, host, dst)
     }
 
     unsafe fn copy_d2h(
@@ -161,11 +148,8 @@ unsafe impl Driver for Emulator {
         src: DevicePtr,
         bytes: usize,
     ) -> DriverResult<()> {
-        self.copy_host(stream, HostUse::new(HostPtr(dst), bytes, Access::Write), src)
-    }
-
-    fn supports_batches(&self, device: Ordinal) -> DriverResult<bool> {
-        self.call(Call::Attributes, device, |machine| Ok(machine.batches))
+        let host = HostUse::new(HostPtr(dst), bytes, Access::Write);
+        self.copy_page_locked(stream, host, src)
     }
 
     unsafe fn copy_batch(
@@ -179,28 +163,6 @@ unsafe impl Driver for Emulator {
         })
     }
 
-    unsafe fn copy_d2d(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        src: DevicePtr,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        self.on_stream(Call::CopyD2D, stream, |machine, key| {
-            if bytes == 0 {
-                return Ok(());
-            }
-            // Rule 18: the stream may be another device's, but the two ranges have one.
-            let device = machine.memory.device_of(src).unwrap_or(stream.device);
-            if let Some(message) = bad_copy(machine, (dst, device), (src, device), bytes) {
-                let message = format!("CopyD2D on {}: {message}", machine.describe(key));
-                return Err(machine.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE));
-            }
-            let copy = Transfer::Across { dst, src, bytes };
-            machine.submit(key, Vec::new(), Action::Copy(Call::CopyD2D, copy))
-        })
-    }
-
     unsafe fn copy_peer(
         &self,
         stream: RawStream,
@@ -210,40 +172,7 @@ unsafe impl Driver for Emulator {
         src_device: Ordinal,
         bytes: usize,
     ) -> DriverResult<()> {
-        self.on_stream(Call::CopyPeer, stream, |machine, key| {
-            for device in [dst_device, src_device] {
-                machine.device(device)?.lost.map_or(Ok(()), Err)?;
-            }
-            if bytes == 0 {
-                return Ok(());
-            }
-            if let Some(message) = bad_copy(machine, (dst, dst_device), (src, src_device), bytes) {
-                let message = format!("CopyPeer on {}: {message}", machine.describe(key));
-                return Err(machine.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE));
-            }
-            let action = Action::Copy(Call::CopyPeer, Transfer::Across { dst, src, bytes });
-            if key != machine.devices[stream.device as usize].legacy {
-                return machine.submit(key, Vec::new(), action);
-            }
-            // Rule 19: on a legacy stream it waits for, and holds up, both devices.
-            let others = [dst_device, src_device].into_iter().filter(|&d| d != stream.device);
-            // Before anything is enqueued: a call that fails must not have copied.
-            for device in others.clone() {
-                machine.refuse_implicit(machine.devices[device as usize].legacy)?;
-            }
-            let mut waits = Vec::new();
-            others.clone().for_each(|device| machine.device_waits(device, &mut waits));
-            let agent = machine.streams.get(key).expect("just resolved").agent;
-            others.clone().for_each(|device| machine.races.follows_device(agent, device));
-            machine.submit(key, waits, action)?;
-            for device in others {
-                let (legacy, tail) = (machine.devices[device as usize].legacy, machine.tail(key));
-                let follower = machine.streams.get(legacy).expect("lives for ever").agent;
-                machine.races.follows(follower, agent);
-                machine.submit(legacy, vec![tail], Action::Join)?;
-            }
-            Ok(())
-        })
+        self.copy_peer(stream, dst, dst_device, src, src_device, bytes)
     }
 
     fn sees_host_accesses(&self) -> bool {

@@ -49,7 +49,6 @@
 
 mod calls;
 mod capture;
-mod copies;
 mod driver;
 mod emulator;
 mod enqueue;
@@ -86,7 +85,7 @@ pub use explore::{
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{CaptureMode, Usage};
-pub use memory::books::PoolId;
+pub use memory::pools::PoolId;
 #[doc(hidden)]
 pub use races::leave_out;
 pub use races::{Callers, LookUp, MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};

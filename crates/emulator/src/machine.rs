@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
 use super::forks::Forks;
-use super::memory::books::Books;
 use super::memory::device::DeviceMemory;
 use super::memory::host::{HostMemory, HostUse};
+use super::memory::pools::Pools;
 use super::operation::{Action, HostCall, Operation, Position};
 use super::per_thread::PerThread;
 use super::races::{Agent, Epoch, Kind, Knowledge, Races, Snapshot};
@@ -81,8 +81,7 @@ pub(super) struct Machine {
     pub(super) devices: Vec<Device>,
     pub(super) memory: DeviceMemory,
     pub(super) host: HostMemory,
-    /// What is written down of a program that calls CUDA.
-    pub(super) books: Books,
+    pub(super) pools: Pools,
     /// The host's sides of copies that have run.
     pub(super) sides: Sides,
     /// What operations write to that cannot be closed.
@@ -299,7 +298,7 @@ impl Machine {
             races,
             memory: DeviceMemory::new(devices, capacity, seed),
             host: HostMemory::new(seed),
-            books: Books::new(devices),
+            pools: Pools::new(devices),
             sides: Sides::default(),
             destinations: Destinations::default(),
             streams,

@@ -6,7 +6,7 @@ use pinlane::driver::{BatchCopy, BatchKind, Item, Mover};
 use pinlane::emulated::{Emulator, FindingKind, MemoryKind, RacingAccess};
 
 use super::{in_short, machine, only_race, twins, twins_on};
-use crate::rig::BYTES;
+use crate::rig::{BYTES, copy_plain};
 
 #[test]
 fn memory_is_there_behind_its_allocation() {
@@ -183,10 +183,11 @@ fn rule_04_what_a_pageable_copy_may_do_orders_nothing() {
             // SAFETY: as in `rig`.
             unsafe {
                 if to_device {
-                    emulator.copy_pageable_h2d(stream, a, plain.as_ptr(), BYTES).unwrap();
+                    copy_plain(&emulator, stream, a as *mut u8, plain.as_ptr(), BYTES).unwrap();
                     emulator.host_writes(plain.as_ptr(), BYTES);
                 } else {
-                    emulator.copy_pageable_d2h(stream, plain.as_mut_ptr(), a, BYTES).unwrap();
+                    copy_plain(&emulator, stream, plain.as_mut_ptr(), a as *const u8, BYTES)
+                        .unwrap();
                     emulator.host_reads(plain.as_ptr(), BYTES);
                 }
             }
@@ -216,11 +217,11 @@ fn rule_04_a_pageable_source_is_read_ahead_of_what_the_stream_has_to_do_first() 
             let (a, b, stream) = (rig.memory(), rig.memory(), rig.stream(false));
             // SAFETY: as in `rig`.
             unsafe {
-                emulator.copy_pageable_d2h(stream, plain, a, BYTES).unwrap();
+                copy_plain(emulator, stream, plain, a as *const u8, BYTES).unwrap();
                 if ordered {
                     rig.synchronize(stream);
                 }
-                emulator.copy_pageable_h2d(stream, b, plain, BYTES).unwrap();
+                copy_plain(emulator, stream, b as *mut u8, plain, BYTES).unwrap();
             }
             for race in emulator.findings().iter().filter_map(|finding| finding.race()) {
                 let remedy = "C#1 -> C#2; memory that is page-locked, or a synchronize with stream \
@@ -248,7 +249,7 @@ fn rule_04_a_pageable_source_is_read_ahead_of_a_host_function() {
         if page_locked {
             rig.upload_from(stream, a, host);
         } else {
-            unsafe { emulator.copy_pageable_h2d(stream, a, source, BYTES) }.unwrap();
+            unsafe { copy_plain(&emulator, stream, a as *mut u8, source, BYTES) }.unwrap();
         }
         rig.synchronize(stream);
         if page_locked {

@@ -11,7 +11,7 @@
 
 use std::ffi::c_void;
 
-use crate::copies::{bad_copy, depend};
+use super::ranges::transfer;
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
@@ -20,7 +20,7 @@ use crate::operation::{Action, Source, Transfer};
 use crate::races::RacingAccess;
 use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{BatchCopy, Call, DriverResult, RawStream};
+use pinlane_driver::{BatchCopy, BatchKind, Call, DriverResult, RawStream};
 
 /// When the source of a copy of a batch may be read (`cudaMemcpySrcAccessOrder`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,66 @@ impl Emulator {
 const READ: Access = Access::Read;
 
 impl Machine {
+    /// Enqueues a batch of copies that all go in one direction, from and to page-locked memory.
+    pub(crate) fn copy_batch(
+        &mut self,
+        key: Key,
+        kind: BatchKind,
+        copies: &[BatchCopy],
+    ) -> DriverResult<()> {
+        let copies: Vec<BatchCopy> =
+            copies.iter().copied().filter(|copy| copy.bytes != 0).collect();
+        if copies.is_empty() {
+            return Ok(());
+        }
+        self.check_batch(key)?;
+        if depend(&copies) {
+            return Err(self.bad_copy(Call::CopyBatch, key, "copies that overlap"));
+        }
+        let transfers: DriverResult<_> =
+            copies.iter().map(|copy| self.transfer_of(key, kind, copy)).collect();
+        self.submit(key, Vec::new(), Action::Batch(transfers?))
+    }
+
+    /// Whether a stream takes batches.
+    fn check_batch(&self, key: Key) -> DriverResult<()> {
+        if !self.batches {
+            return Err(CudaCode::NOT_SUPPORTED);
+        }
+        if self.is_legacy(key) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        if self.streams.get(key).is_some_and(|stream| stream.capture.is_some()) {
+            return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        Ok(())
+    }
+
+    /// One copy of a batch.
+    fn transfer_of(
+        &mut self,
+        key: Key,
+        kind: BatchKind,
+        copy: &BatchCopy,
+    ) -> DriverResult<Transfer> {
+        let &BatchCopy { dst, src, bytes } = copy;
+        let (at, access, device) = match kind {
+            BatchKind::H2D => (src, Access::Read, dst),
+            BatchKind::D2H => (dst, Access::Write, src),
+            BatchKind::D2D => {
+                let device = self.memory.device_of(src).unwrap_or_default();
+                let (dst_at, src_at) = ((dst, device), (src, device));
+                self.check_across(Call::CopyBatch, key, dst_at, src_at, bytes)?;
+                return Ok(Transfer::Across { dst, src, bytes });
+            }
+        };
+        let plain = || HostPtr(std::ptr::without_provenance_mut(at as usize));
+        let ptr = self.host.locate(at, bytes).unwrap_or_else(plain);
+        let host = HostUse::new(ptr, bytes, access);
+        self.check_page_locked(Call::CopyBatch, key, &host)?;
+        Ok(transfer(host, device))
+    }
+
     /// Whether a stream takes these copies. GPUs were seen to make copies that overlap.
     fn check_entries(&mut self, key: Key, entries: &[BatchEntry]) -> DriverResult<()> {
         let takes = self.check_batch(key);
@@ -127,7 +187,7 @@ impl Machine {
         takes?;
         let copies: Vec<BatchCopy> = entries.iter().map(BatchEntry::plain).collect();
         if depend(&copies) {
-            self.bad_batch(key, "copies that overlap");
+            self.bad_copy(Call::CopyBatch, key, "copies that overlap");
         }
         Ok(())
     }
@@ -147,9 +207,7 @@ impl Machine {
         let ptr = |at: *const c_void| HostPtr(at.cast_mut().cast());
         match (to, from) {
             (Some(to), Some(from)) => {
-                if let Some(what) = bad_copy(self, (dst, to), (src, from), bytes) {
-                    self.bad_batch(key, &what);
-                }
+                let _ = self.check_across(call, key, (dst, to), (src, from), bytes);
                 Ok(Transfer::Across { dst, src, bytes })
             }
             (None, Some(_)) => {
@@ -185,4 +243,20 @@ impl Machine {
             (None, None) => unreachable!("copied by the call"),
         }
     }
+}
+
+/// Whether a destination of the batch overlaps another one, or a source.
+fn depend(copies: &[BatchCopy]) -> bool {
+    let end = |start: u64, bytes: usize| start.saturating_add(bytes as u64);
+    let destinations = copies.iter().map(|copy| (copy.dst, end(copy.dst, copy.bytes), true));
+    let sources = copies.iter().map(|copy| (copy.src, end(copy.src, copy.bytes), false));
+    let mut ranges: Vec<_> = destinations.chain(sources).collect();
+    ranges.sort_unstable();
+    let (mut written, mut used) = (0, 0);
+    ranges.into_iter().any(|(start, end, writes)| {
+        let overlaps = start < if writes { used } else { written };
+        used = used.max(end);
+        written = written.max(if writes { end } else { 0 });
+        overlaps
+    })
 }

@@ -13,7 +13,7 @@ use std::ffi::c_void;
 
 use super::Held;
 use super::memory::Side;
-use crate::copies::bad_copy;
+use super::ranges::call_of;
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
@@ -23,7 +23,7 @@ use crate::operation::{Action, Source, Transfer};
 use crate::races::RacingAccess;
 use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Call, Driver, DriverResult, RawStream};
+use pinlane_driver::{Call, DriverResult, RawStream};
 
 /// An upload of so much may be asynchronous to the host (rule 6).
 const SHORT: usize = 64 << 10;
@@ -226,28 +226,19 @@ impl Emulator {
         access: Access,
         synchronous: bool,
     ) -> DriverResult<()> {
-        let (call, host, pitch) = match access {
-            Access::Read => (Call::CopyH2D, plane.src.cast_mut(), plane.src_pitch),
-            Access::Write => (Call::CopyD2H, plane.dst, plane.dst_pitch),
+        let call = call_of(access);
+        let (host, pitch) = match access {
+            Access::Read => (plane.src.cast_mut(), plane.src_pitch),
+            Access::Write => (plane.dst, plane.dst_pitch),
         };
         let span = plane.span(pitch).expect("checked");
         let (end, target) = self.on_stream(call, stream, |machine, key| {
             check_device_sides(machine, call, key, &plane)?;
-            let pageable = match machine.host.cover(HostPtr(host.cast()), span) {
-                Cover::Whole => false,
-                Cover::None => true,
-                Cover::Part => {
-                    let stream = machine.describe(key);
-                    let message = format!(
-                        "{call:?} on {stream}: {span} bytes at {host:p} are page-locked in part"
-                    );
-                    machine.report(FindingKind::NotPageLocked, message);
-                    // What a range is, its first byte says.
-                    if machine.host.cover(HostPtr(host.cast()), 1) != Cover::None {
-                        return Err(CudaCode::INVALID_VALUE);
-                    }
-                    true
-                }
+            let host = HostUse::new(HostPtr(host.cast()), span, access);
+            let pageable = match machine.is_pageable(call, key, &host) {
+                // Its first byte says what a range is.
+                Err(code) if machine.host.cover(host.ptr, 1) != Cover::None => return Err(code),
+                found => found.unwrap_or(true),
             };
             let captures = machine.streams.get(key).is_some_and(|s| s.capture.is_some());
             if pageable && synchronous {
@@ -259,9 +250,8 @@ impl Emulator {
                 (false, true) => Way::Block,
                 (false, false) => Way::Late,
                 (true, true) if access == Access::Write => Way::Block,
-                (true, false) if access == Access::Write => late_download(machine, key, &plane),
                 (true, true) => Way::Stage,
-                (true, false) => machine.pick_way(key, access, plane.width),
+                (true, false) => machine.pick_way(key, &host, plane.width),
             };
             let parts = match way {
                 Way::Torn => plane.torn(),
@@ -308,10 +298,7 @@ impl Emulator {
     fn within(&self, stream: RawStream, plane: Plane, dst: Held, src: Held) -> DriverResult<()> {
         if plane.height == 1 && dst.device != src.device {
             let (to, from) = (plane.dst.addr() as u64, plane.src.addr() as u64);
-            // SAFETY: the machine checks what the addresses name when the copy runs.
-            return unsafe {
-                Driver::copy_peer(self, stream, to, dst.device, from, src.device, plane.width)
-            };
+            return self.copy_peer(stream, to, dst.device, from, src.device, plane.width);
         }
         self.on_stream(Call::CopyD2D, stream, |machine, key| {
             check_device_sides(machine, Call::CopyD2D, key, &plane)?;
@@ -319,11 +306,8 @@ impl Emulator {
             for (to, from) in plane.lines() {
                 let (to, from) = (to.addr() as u64, from.addr() as u64);
                 let (at, by) = ((to, dst.device), (from, src.device));
-                if let Some(message) = bad_copy(machine, at, by, plane.width) {
-                    // GPUs were seen to copy: what arrives is undefined.
-                    let message = format!("CopyD2D on {}: {message}", machine.describe(key));
-                    machine.report(FindingKind::BadCopy, message);
-                }
+                // GPUs were seen to copy all the same: what arrives is undefined.
+                let _ = machine.check_across(Call::CopyD2D, key, at, by, plane.width);
                 transfers.push(Transfer::Across { dst: to, src: from, bytes: plane.width });
             }
             machine.submit(key, Vec::new(), action(Call::CopyD2D, transfers))
@@ -374,16 +358,6 @@ impl Plane {
         };
         self.lines().map(transfer).collect()
     }
-}
-
-/// The way of an asynchronous copy to pageable memory. GPUs were seen to wait, and need not. Only
-/// if nobody else may write to the memory can a late copy see that it is still its own.
-fn late_download(machine: &Machine, key: Key, plane: &Plane) -> Way {
-    let span = plane.span(plane.dst_pitch).expect("checked");
-    let host = HostUse::new(HostPtr(plane.dst.cast()), span, Access::Write);
-    let is_alone = machine.is_settled(&host) && !machine.is_to_be_written(&host);
-    let is_late = machine.takes_liberty_on(key, 2) && is_alone;
-    if is_late { Way::Late } else { Way::Block }
 }
 
 /// What holds for all lines of a copy on the host's side.
@@ -441,29 +415,6 @@ impl Machine {
             self.races.read_by_call(call, stream, from.addr() as u64, plane.width as u64);
         }
         self.report_races();
-    }
-
-    /// The range lies in one live allocation, as of this call.
-    pub(crate) fn check_allocated(
-        &mut self,
-        call: Call,
-        key: Key,
-        address: u64,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        let what = match self.memory.allocation_of(address) {
-            None => format!("{address:#x} is freed, or was never allocated"),
-            Some((start, all)) if bytes as u64 > start + all as u64 - address => {
-                let over = bytes as u64 - (start + all as u64 - address);
-                format!(
-                    "{bytes} bytes at {address:#x} run {over} bytes past the end of an \
-                     allocation of {all}"
-                )
-            }
-            Some(_) => return Ok(()),
-        };
-        let message = format!("{call:?} on {}: {what}", self.describe(key));
-        Err(self.misuse(FindingKind::IllegalAddress, message, CudaCode::INVALID_VALUE))
     }
 }
 

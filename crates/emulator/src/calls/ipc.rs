@@ -3,9 +3,9 @@
 
 use std::ffi::c_void;
 
-use super::memory::Side;
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
+use crate::memory::device::Allocation;
 use crate::races::MemoryKind;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal};
@@ -31,14 +31,15 @@ impl Emulator {
     ///
     /// [`CudaCode::INVALID_VALUE`] if it is none of `cudaMalloc`, or another process's.
     pub fn share(&self, ptr: *const c_void) -> DriverResult<SharedMemory> {
-        let held = self.held(ptr);
-        let base = held.base.addr() as u64;
-        let is_own = self.with(|machine| machine.books.device.contains_key(&base));
-        if held.side != Side::OnDevice || held.bytes == 0 || held.pool.is_some() || !is_own {
-            return Err(CudaCode::INVALID_VALUE);
-        }
-        let (file, offset) = self.with(|machine| machine.memory.place_of(base));
-        Ok(SharedMemory { device: held.device, file, offset, bytes: held.bytes })
+        self.with(|machine| {
+            let found = machine.memory.allocation_of(ptr.addr() as u64);
+            let of_malloc = |one: &Allocation| one.made.is_some_and(|made| made.pool.is_none());
+            let (start, found) =
+                found.filter(|(_, one)| of_malloc(one)).ok_or(CudaCode::INVALID_VALUE)?;
+            let device = machine.memory.device_of(start).expect("has an allocation");
+            let (file, offset) = machine.memory.place_of(start);
+            Ok(SharedMemory { device, file, offset, bytes: found.bytes })
+        })
     }
 
     /// Makes memory of another process's machine usable on this one. The file may be closed then.

@@ -1,20 +1,18 @@
-//! Allocating and freeing; what a pointer is.
+//! Memory of devices: allocating and freeing; what a pointer is.
 //!
-//! The calls that free are safe, because they free only what the books of the program contain: what
-//! it was given as a raw pointer, or has [registered](Emulator::register). Memory that somebody
-//! else has on the same machine, such as a buffer of a pool, is refused. An entry leaves the books
-//! under the lock under which its memory is freed, so that two threads cannot free one address, of
-//! which the second belongs to somebody else by then.
+//! The calls that free are safe, because they free only memory with a note that the program
+//! [made](crate::memory::made) it. Memory that somebody else has on the same machine, such as a
+//! buffer of a pool, is refused. The note goes under the lock under which the memory is freed, so
+//! that two threads cannot free one address, of which the second belongs to somebody else by then.
 
 use std::ffi::c_void;
-use std::ptr::NonNull;
 
-use super::refuse_in_host_function;
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
-use crate::memory::books::{DeviceNote, HostKind, HostNote, PoolId, READ_ONLY};
-use crate::memory::host::{Refusal, Removal};
+use crate::memory::device::Violation;
+use crate::memory::made::{HostKind, MadeOnDevice, READ_ONLY};
+use crate::memory::pools::PoolId;
 use crate::operation::Action;
 use crate::races::MemoryKind;
 use crate::words::slots::Key;
@@ -64,6 +62,15 @@ impl Held {
     pub(super) fn is_device(&self) -> bool {
         self.side == Side::OnDevice
     }
+
+    /// How memory of the host was made that `cudaFree` and `cudaFreeAsync` free as well.
+    fn host_kind(&self) -> Option<HostKind> {
+        match self.pool {
+            _ if self.side == Side::Managed => Some(HostKind::Managed),
+            Some(pool) if self.side == Side::PageLocked => Some(HostKind::Pooled(pool)),
+            _ => None,
+        }
+    }
 }
 
 impl Emulator {
@@ -78,7 +85,7 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::MEMORY_ALLOCATION`] if it has not so much.
+    /// [`CudaCode::MEMORY_ALLOCATION`] if there is not enough memory.
     pub fn malloc(&self, bytes: usize) -> DriverResult<*mut c_void> {
         self.refuse_unsafe()?;
         let device = self.current_device();
@@ -86,10 +93,9 @@ impl Emulator {
             if bytes == 0 {
                 return Ok(0);
             }
-            let address = machine.memory.reserve(device, bytes)?;
+            let address = machine.reserve(device, bytes)?;
             machine.memory.commit(address);
-            machine.races.allocated(MemoryKind::OnDevice(device), address, bytes);
-            machine.books.device.insert(address, DeviceNote { bytes, pool: None });
+            machine.memory.note(address, MadeOnDevice { pool: None });
             Ok(address)
         })?;
         if address != 0 {
@@ -99,7 +105,7 @@ impl Emulator {
     }
 
     /// Frees memory, once all work of its device is done, as GPUs were seen to. Memory of a pool is
-    /// freed at once: who frees it that way says that nobody uses it any more. `cudaFree`
+    /// freed at once: the caller says that it is not in use any more. `cudaFree`
     ///
     /// # Errors
     ///
@@ -112,13 +118,9 @@ impl Emulator {
             return Ok(());
         }
         let held = self.held(ptr);
-        if held.side == Side::Managed {
+        if let Some(kind) = held.host_kind() {
             self.synchronize_all()?;
-            return self.free_host(ptr, true);
-        }
-        if held.side == Side::PageLocked && held.pool.is_some() {
-            self.synchronize_all()?;
-            return self.free_pooled(ptr, &held);
+            return self.end_host(ptr, kind);
         }
         if held.side == Side::OnDevice && held.pool.is_none() {
             self.drain_all(held.device, true)?;
@@ -127,13 +129,14 @@ impl Emulator {
         let call = self.call_name();
         self.with(|machine| {
             machine.check_own(call, address)?;
-            machine.retire(call, address)?;
+            machine
+                .retire(address)
+                .map_err(|violation| machine.bad_free(format!("{call}: {violation}")))?;
             machine.memory.release(address);
             // One finding, though several operations may still use it.
             if let Some(race) = machine.races.host_freed(Call::DeviceFree, address).pop() {
                 machine.findings.report_race(FindingKind::FreedInFlight, race);
             }
-            machine.strike_out(address);
             Ok(())
         })
     }
@@ -141,79 +144,6 @@ impl Emulator {
     fn synchronize_all(&self) -> DriverResult<()> {
         let devices = self.with(|machine| machine.devices.len());
         (0..devices as Ordinal).try_for_each(|device| self.drain_all(device, true))
-    }
-
-    /// Allocates page-locked memory. `cudaHostAlloc`, `cudaMallocManaged`
-    ///
-    /// # Errors
-    ///
-    /// [`CudaCode::MEMORY_ALLOCATION`] if there is not so much.
-    pub fn host_alloc(&self, bytes: usize, flags: u32, managed: bool) -> DriverResult<*mut c_void> {
-        self.alloc_host(bytes, flags, if managed { HostKind::Managed } else { HostKind::Allocated })
-    }
-
-    pub(super) fn alloc_host(
-        &self,
-        bytes: usize,
-        flags: u32,
-        kind: HostKind,
-    ) -> DriverResult<*mut c_void> {
-        self.refuse_unsafe()?;
-        let device = self.current_device();
-        if bytes == 0 {
-            return Ok(std::ptr::null_mut());
-        }
-        let ptr = self.call(Call::HostAlloc, device, |machine| {
-            let ptr = machine.host_alloc(device, bytes)?.as_ptr();
-            let note = HostNote { bytes, device, flags, kind };
-            machine.books.host.insert(ptr.expose_provenance(), note);
-            Ok(ptr)
-        })?;
-        self.may_synchronize(4);
-        Ok(ptr.cast())
-    }
-
-    /// Frees page-locked memory; it may synchronize. In flight, that is a finding all the same
-    /// (rule 22), and so is a call from a host function (rule 25). `cudaFreeHost`
-    ///
-    /// # Errors
-    ///
-    /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no such memory of this program, or
-    /// freed already.
-    pub fn free_host(&self, ptr: *mut c_void, managed: bool) -> DriverResult<()> {
-        self.end_host(ptr, if managed { HostKind::Managed } else { HostKind::Allocated })
-    }
-
-    /// Frees memory of a pool of the host, of which nothing is in use any more.
-    pub(super) fn free_pooled(&self, ptr: *mut c_void, held: &Held) -> DriverResult<()> {
-        let pool = held.pool.ok_or(CudaCode::INVALID_VALUE)?;
-        self.end_host(ptr, HostKind::Pooled(pool))?;
-        self.with(|machine| machine.books.pools.give_back(pool, held.bytes));
-        Ok(())
-    }
-
-    fn end_host(&self, ptr: *mut c_void, wanted: HostKind) -> DriverResult<()> {
-        self.refuse_unsafe()?;
-        let Some(start) = NonNull::new(ptr.cast::<u8>()) else { return Ok(()) };
-        let call = self.call_name();
-        self.with(|machine| {
-            machine.find_cycle();
-            machine.check_own_host(call, ptr, wanted)
-        })?;
-        self.in_call(|machine| {
-            refuse_in_host_function(machine, Call::HostFree)?;
-            let device = machine.host.device_of(start).unwrap_or(0);
-            machine.enter(Call::HostFree, device, |machine| {
-                machine.check_own_host(call, ptr, wanted)?;
-                // SAFETY: a reference into the block is made by unsafe code of the program, which
-                // gives it up here; operations that are pending keep the block, and are a finding.
-                unsafe { machine.host_free(start) }?;
-                machine.books.host.remove(&ptr.addr());
-                Ok(())
-            })
-        })?;
-        self.may_synchronize(2);
-        Ok(())
     }
 
     /// Frees memory in stream order. `cudaFreeAsync`
@@ -237,58 +167,47 @@ impl Emulator {
             self.with(|machine| machine.report(FindingKind::Capture, message));
             return Err(CudaCode::INVALID_VALUE);
         }
-        let of_host_pool = held.side == Side::PageLocked && held.pool.is_some();
-        if held.side == Side::Managed || of_host_pool {
+        if let Some(kind) = held.host_kind() {
             // Later than CUDA would let it go on, and not earlier.
             self.drain(stream, true)?;
-            let managed = !of_host_pool;
-            return if managed { self.free_host(ptr, true) } else { self.free_pooled(ptr, &held) };
+            return self.end_host(ptr, kind);
         }
         let address = ptr.addr() as u64;
         let call = self.call_name();
         self.with(|machine| machine.check_own(call, address))?;
-        self.on_stream(Call::DeviceFree, stream, |machine, key| {
-            machine.device_free(key, address)?;
-            machine.strike_out(address);
-            Ok(())
-        })
+        self.device_free(stream, address)
+    }
+
+    /// Frees memory of a device in stream order, whoever has allocated it.
+    pub(crate) fn device_free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
+        self.on_stream(Call::DeviceFree, stream, |machine, key| machine.device_free(key, ptr))
     }
 }
 
 impl Machine {
-    /// Marks an allocation as freed.
-    fn retire(&mut self, call: &str, address: u64) -> DriverResult<()> {
-        self.memory.retire(address).map_err(|violation| {
-            let message = format!("{call}: {violation}");
-            self.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE)
-        })
-    }
-
     /// What an address names.
     pub(crate) fn held(&self, ptr: *const c_void) -> Held {
         let address = ptr.addr();
         if let Some(device) = self.memory.device_of(address as u64) {
             let found = self.memory.allocation_of(address as u64);
-            let (start, bytes) = found.unwrap_or((address as u64, 0));
-            let note = self.books.device.get(&start);
+            let start = found.map_or(address, |(start, _)| start as usize);
             return Held {
                 side: Side::OnDevice,
                 device,
-                base: std::ptr::without_provenance_mut(start as usize),
-                bytes,
+                base: std::ptr::without_provenance_mut(start),
+                bytes: found.map_or(0, |(_, one)| one.bytes),
                 flags: 0,
-                pool: note.and_then(|note| note.pool),
+                pool: found.and_then(|(_, one)| one.made?.pool),
             };
         }
-        let note = self.books.host.range(..=address).next_back();
-        match note.filter(|(start, note)| address - **start < note.bytes) {
-            Some((&start, note)) => Held {
-                side: if note.kind == HostKind::Managed { Side::Managed } else { Side::PageLocked },
-                device: note.device,
-                base: std::ptr::with_exposed_provenance_mut(start),
-                bytes: note.bytes,
-                flags: note.flags,
-                pool: match note.kind {
+        match self.host.made_at(address) {
+            Some((block, made)) => Held {
+                side: if made.kind == HostKind::Managed { Side::Managed } else { Side::PageLocked },
+                device: block.device,
+                base: block.ptr.0.cast(),
+                bytes: block.bytes,
+                flags: made.flags,
+                pool: match made.kind {
                     HostKind::Pooled(pool) => Some(pool),
                     _ => None,
                 },
@@ -306,107 +225,54 @@ impl Machine {
 
     /// Fails, with a finding, unless an allocation of the program's begins there.
     fn check_own(&mut self, call: &str, address: u64) -> DriverResult<()> {
-        if self.books.device.contains_key(&address) {
-            return Ok(());
-        }
-        let live = self.memory.allocation_of(address).is_some_and(|(start, _)| start == address);
-        let whose = if live { "somebody else's allocation" } else { "no live allocation" };
-        let message = format!("{call}: {address:#x} is {whose}");
-        Err(self.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE))
+        let found = self.memory.allocation_of(address).filter(|&(start, _)| start == address);
+        let whose = match found {
+            Some((_, one)) if one.made.is_some() => return Ok(()),
+            Some(_) => "somebody else's allocation",
+            None => "no live allocation",
+        };
+        Err(self.bad_free(format!("{call}: {address:#x} is {whose}")))
     }
 
-    /// The same of page-locked memory that was made so.
-    fn check_own_host(&mut self, call: &str, ptr: *mut c_void, is: HostKind) -> DriverResult<()> {
-        let made = self.books.host.get(&ptr.addr()).map(|note| note.kind);
-        if made == Some(is) {
-            return Ok(());
-        }
-        let made = made.map_or("nothing".to_owned(), |kind| format!("{kind:?}"));
-        let message = format!("{call} of {ptr:p}, where this program has {made}");
-        Err(self.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE))
+    #[cold]
+    pub(super) fn bad_free(&mut self, message: String) -> CudaCode {
+        self.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE)
     }
 
-    /// An allocation that is freed leaves the books, and its pool.
-    fn strike_out(&mut self, address: u64) {
-        let note = self.books.device.remove(&address);
-        if let Some(DeviceNote { bytes, pool: Some(pool) }) = note {
-            self.books.pools.give_back(pool, bytes);
-        }
+    /// Addresses for memory of a device.
+    fn reserve(&mut self, device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
+        let address = self.memory.reserve(device, bytes)?;
+        self.races.allocated(MemoryKind::OnDevice(device), address, bytes);
+        Ok(address)
     }
 
-    /// A block of page-locked memory.
-    pub(crate) fn host_alloc(
+    /// Allocates memory of a device in the order of a stream.
+    pub(crate) fn device_alloc(
         &mut self,
+        key: Key,
         device: Ordinal,
         bytes: usize,
-    ) -> DriverResult<NonNull<u8>> {
-        if bytes == 0 {
-            return Err(CudaCode::INVALID_VALUE);
-        }
-        self.host.check_call(bytes)?;
-        let ptr = self.host.allocate(device, bytes).ok_or(CudaCode::MEMORY_ALLOCATION)?;
-        self.races.allocated(MemoryKind::PageLocked, ptr.addr().get() as u64, bytes);
+    ) -> DriverResult<DevicePtr> {
+        let ptr = self.reserve(device, bytes)?;
+        self.submit(key, Vec::new(), Action::Alloc { ptr })?;
         Ok(ptr)
     }
 
-    /// Frees one.
-    ///
-    /// # Safety
-    ///
-    /// * No reference into the block is used afterwards.
-    pub(crate) unsafe fn host_free(&mut self, ptr: NonNull<u8>) -> DriverResult<()> {
-        // SAFETY: promised by the caller.
-        let outcome = unsafe { self.host.free(ptr) };
-        self.removed(Call::HostFree, ptr, outcome)
-    }
-
-    /// What a removal from the registry of host memory means to the caller.
-    pub(crate) fn removed(
-        &mut self,
-        call: Call,
-        ptr: NonNull<u8>,
-        outcome: Result<Removal, Refusal>,
-    ) -> DriverResult<()> {
-        let start = ptr.addr().get();
-        match outcome {
-            Ok(removal) => {
-                let bytes = self.races.bytes_at(start as u64);
-                self.sides.forget(start, bytes);
-                self.destinations.forget(start, bytes);
-                let races = self.races.host_freed(call, start as u64);
-                // Those that only have its address are looked at when they run.
-                if let Removal::InFlight(operations @ 1..) = removal
-                    && races.is_empty()
-                {
-                    let message =
-                        format!("{call:?} of {ptr:p}, which {operations} pending operations name");
-                    self.report(FindingKind::FreedInFlight, message);
-                }
-                // One finding, though several operations may still use it.
-                if let Some(race) = races.into_iter().next_back() {
-                    self.findings.report_race(FindingKind::FreedInFlight, race);
-                }
-                Ok(())
-            }
-            // An answer that programs ask for: is it registered?
-            Err(Refusal::Unknown) if call == Call::HostUnregister => {
-                Err(CudaCode::HOST_MEMORY_NOT_REGISTERED)
-            }
-            Err(_) => {
-                let message =
-                    format!("{call:?} of {ptr:p}, which is not the start of such a block");
-                Err(self.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE))
-            }
-        }
-    }
-
     /// Frees memory of a device in the order of a stream.
-    pub(crate) fn device_free(&mut self, key: Key, ptr: DevicePtr) -> DriverResult<()> {
+    fn device_free(&mut self, key: Key, ptr: DevicePtr) -> DriverResult<()> {
         self.refuse_in_capture(Call::DeviceFree, key)?;
-        if let Err(violation) = self.memory.retire(ptr) {
+        self.retire(ptr).map_err(|violation| {
             let message = format!("DeviceFree on {}: {violation}", self.describe(key));
-            return Err(self.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE));
-        }
+            self.bad_free(message)
+        })?;
         self.submit(key, Vec::new(), Action::Free { ptr })
+    }
+
+    /// Marks an allocation as freed; it goes back to its pool.
+    fn retire(&mut self, address: DevicePtr) -> Result<(), Violation> {
+        if let Some((pool, bytes)) = self.memory.retire(address)? {
+            self.pools.give_back(pool, bytes);
+        }
+        Ok(())
     }
 }

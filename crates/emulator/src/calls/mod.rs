@@ -1,8 +1,8 @@
 //! One method for each call of CUDA, a file a noun. This file has what every call does.
 //!
 //! [`Driver`](pinlane_driver::Driver) and the drop-in library translate these methods. The state is
-//! the machine's. What ends an object that an address or a handle names is `unsafe`, or honours
-//! only what the machine has written down of a program.
+//! the machine's. What ends an object that an address or a handle names is `unsafe`, or ends only
+//! what a program has made.
 
 mod batches;
 mod copies;
@@ -10,11 +10,12 @@ mod devices;
 mod events;
 mod fills;
 mod graphs;
+mod host;
 mod ipc;
 mod kernels;
 mod memory;
 mod pools;
-mod registration;
+mod ranges;
 mod reset;
 mod streams;
 mod system_calls;

@@ -1,13 +1,11 @@
-//! Pools of memory of devices and of the host. All memory of the machine comes from one place; a
-//! pool counts what was taken in its name.
+//! Pools of memory of devices and of the host.
 
 use std::ffi::c_void;
 
 use super::memory::OF_POOL;
 use crate::emulator::Emulator;
-use crate::memory::books::{DeviceNote, HostKind, Place, PoolId, Pools, State};
-use crate::operation::Action;
-use crate::races::MemoryKind;
+use crate::memory::made::{HostKind, MadeOnDevice};
+use crate::memory::pools::{Place, PoolId, Pools, State};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal, RawStream};
 
@@ -28,7 +26,7 @@ pub enum PoolFigure {
 
 impl Emulator {
     fn pools<R>(&self, work: impl FnOnce(&mut Pools) -> R) -> R {
-        self.with(|machine| work(&mut machine.books.pools))
+        self.with(|machine| work(&mut machine.pools))
     }
 
     /// Creates a pool on a device, of at most `limit` bytes; 0 is no limit. `cudaMemPoolCreate`
@@ -39,7 +37,7 @@ impl Emulator {
     pub fn pool_create(&self, device: Ordinal, limit: usize) -> DriverResult<PoolId> {
         self.with(|machine| {
             machine.device(device)?;
-            Ok(machine.books.pools.add(State::new(device, limit)))
+            Ok(machine.pools.add(State::new(device, limit)))
         })
     }
 
@@ -222,11 +220,9 @@ impl Emulator {
             if bytes == 0 {
                 return Ok(0);
             }
-            let ptr = machine.memory.reserve(device, bytes)?;
-            machine.races.allocated(MemoryKind::OnDevice(device), ptr, bytes);
-            machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
-            machine.books.device.insert(ptr, DeviceNote { bytes, pool: Some(pool) });
-            machine.books.pools.take(pool, bytes);
+            let ptr = machine.device_alloc(key, device, bytes)?;
+            machine.memory.note(ptr, MadeOnDevice { pool: Some(pool) });
+            machine.pools.take(pool, bytes);
             Ok(ptr)
         })?;
         Ok(std::ptr::without_provenance_mut(address as usize))

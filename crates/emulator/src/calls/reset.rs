@@ -3,7 +3,8 @@
 use std::ffi::c_void;
 
 use crate::emulator::Emulator;
-use crate::memory::books::HostKind;
+use crate::memory::host::Block;
+use crate::memory::made::{HostKind, MadeHost};
 use pinlane_driver::{DriverResult, Ordinal};
 
 impl Emulator {
@@ -39,23 +40,17 @@ impl Emulator {
             }
         });
         let (memory, blocks) = self.with(|machine| {
-            let memory: Vec<u64> = machine.books.device.keys().copied().collect();
-            let blocks = machine.books.host.iter().filter(|(_, note)| note.device == device);
-            (memory, blocks.map(|(&start, note)| (start, note.kind)).collect::<Vec<_>>())
+            let blocks = machine.host.made_below(usize::MAX);
+            let blocks = blocks.filter(|(block, _)| block.device == device);
+            let block = |(block, made): (&Block, MadeHost)| (block.ptr, made.kind);
+            (machine.memory.made_on(device), blocks.map(block).collect::<Vec<_>>())
         });
-        let at = |address: usize| std::ptr::with_exposed_provenance_mut::<c_void>(address);
         // First what nobody has waited for: work that uses it is a finding.
         blocks.into_iter().try_for_each(|(start, kind)| match kind {
-            HostKind::Registered => self.unregister(at(start)),
-            HostKind::Allocated => self.free_host(at(start), false),
-            HostKind::Managed => self.free_host(at(start), true),
-            HostKind::Pooled(_) => self.free_pooled(at(start), &self.held(at(start))),
+            HostKind::Registered => self.unregister(start.0.cast()),
+            _ => self.end_host(start.0.cast(), kind),
         })?;
-        for address in memory {
-            if self.held(at(address as usize)).device == device {
-                self.free(at(address as usize))?;
-            }
-        }
-        Ok(())
+        let at = |address| std::ptr::without_provenance_mut::<c_void>(address as usize);
+        memory.into_iter().try_for_each(|address| self.free(at(address)))
     }
 }

@@ -24,6 +24,8 @@ use std::collections::BTreeMap;
 
 use crate::memory::area::Area;
 use crate::memory::arena::{Arena, PAGE};
+use crate::memory::made::MadeOnDevice;
+use crate::memory::pools::PoolId;
 use crate::memory::storage::Storage;
 use crate::words::rng;
 use pinlane_driver::CudaCode;
@@ -94,9 +96,11 @@ fn padded(bytes: usize) -> Option<u64> {
 }
 
 #[derive(Debug)]
-struct Allocation {
-    bytes: usize,
+pub(crate) struct Allocation {
+    pub(crate) bytes: usize,
     storage: Storage,
+    /// How the program made it, if a call of the program may free it.
+    pub(crate) made: Option<MadeOnDevice>,
     /// Free has been called, but not yet reached.
     freeing: bool,
     /// It is memory of another process, which has whole pages.
@@ -177,12 +181,26 @@ impl DeviceMemory {
     }
 
     /// The allocation that an address lies in, from the call that makes it to the one that frees
-    /// it: its start and length.
-    pub(crate) fn allocation_of(&self, address: DevicePtr) -> Option<(DevicePtr, usize)> {
+    /// it, and its start.
+    pub(crate) fn allocation_of(&self, address: DevicePtr) -> Option<(DevicePtr, &Allocation)> {
         let bank = &self.banks[self.device_of(address)? as usize];
         let (&start, found) = bank.allocations.range(..=address).next_back()?;
         let inside = address - start < found.bytes as u64 && !found.freeing;
-        inside.then_some((start, found.bytes))
+        inside.then_some((start, found))
+    }
+
+    /// Notes how the program made an allocation.
+    pub(crate) fn note(&mut self, address: DevicePtr, made: MadeOnDevice) {
+        if let Some(allocation) = self.allocation(address) {
+            allocation.made = Some(made);
+        }
+    }
+
+    /// Where the program's allocations on a device begin.
+    pub(crate) fn made_on(&self, device: Ordinal) -> Vec<DevicePtr> {
+        let all = self.banks[device as usize].allocations.iter();
+        let made = all.filter(|(_, one)| one.made.is_some() && !one.freeing);
+        made.map(|(&start, _)| start).collect()
     }
 
     /// The device that an address belongs to.
@@ -215,7 +233,7 @@ impl DeviceMemory {
         bank.next = bank.next.max(place + taken);
         bank.used += bytes;
         bank.blocks += 1;
-        let allocation = Allocation { bytes, storage, freeing: false, adopted: false };
+        let allocation = Allocation { bytes, storage, made: None, freeing: false, adopted: false };
         bank.allocations.insert(address, allocation);
         Ok(address)
     }
@@ -248,8 +266,8 @@ impl DeviceMemory {
         let address = page + before;
         let storage = Storage::Mapped { at: arena.storage_of(address), present: true };
         bank.next = place + room + PAGE;
-        bank.allocations
-            .insert(address, Allocation { bytes, storage, freeing: false, adopted: true });
+        let allocation = Allocation { bytes, storage, made: None, freeing: false, adopted: true };
+        bank.allocations.insert(address, allocation);
         Ok(address)
     }
 
@@ -276,8 +294,12 @@ impl DeviceMemory {
         }
     }
 
-    /// Free is called: from here on the address may not be freed again.
-    pub(crate) fn retire(&mut self, address: DevicePtr) -> Result<(), Violation> {
+    /// Free is called: from here on the address may not be freed again. Gives the pool that the
+    /// allocation goes back to, and its length.
+    pub(crate) fn retire(
+        &mut self,
+        address: DevicePtr,
+    ) -> Result<Option<(PoolId, usize)>, Violation> {
         let device = self.device_of(address);
         match self.allocation(address) {
             None => Err(format!("{address:#x} is not the start of an allocation")),
@@ -285,10 +307,11 @@ impl DeviceMemory {
             Some(allocation) => {
                 allocation.freeing = true;
                 let bytes = allocation.bytes;
+                let pool = allocation.made.and_then(|made| made.pool);
                 let bank = &mut self.banks[device.expect("has an allocation") as usize];
                 bank.used -= bytes;
                 bank.blocks -= 1;
-                Ok(())
+                Ok(pool.map(|pool| (pool, bytes)))
             }
         }
     }

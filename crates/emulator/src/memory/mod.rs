@@ -4,15 +4,16 @@
 //!   device    allocations, by addresses     host       page-locked blocks, and who uses them
 //!   storage   where they have their bytes   pageable   what copies do with all other memory
 //!   arena     at addresses of the process   area       what a stand-in for a kernel runs on
-//!   books     what a program has allocated
-//!                                           look       whether it is there at all
+//!   made      how a program made it         look       whether memory is there at all
+//!   pools     what counts what they gave
 //! ```
 
 pub(crate) mod area;
 pub(crate) mod arena;
-pub(crate) mod books;
 pub(crate) mod device;
 pub(crate) mod host;
 pub(crate) mod look;
+pub(crate) mod made;
 pub(crate) mod pageable;
+pub(crate) mod pools;
 pub(crate) mod storage;

@@ -37,19 +37,23 @@ pub(crate) enum Way {
 }
 
 impl Machine {
-    /// The way of the next copy of pageable memory on a stream.
-    pub(crate) fn pick_way(&self, key: Key, access: Access, bytes: usize) -> Way {
-        if self.schedule.is_eager() {
-            return match access {
-                Access::Write => Way::Block,
-                Access::Read if bytes <= AT_ONCE => Way::Stage,
-                Access::Read => Way::Torn,
-            };
+    /// The way of the next asynchronous copy of pageable memory on a stream, in lines of `width`
+    /// bytes.
+    pub(crate) fn pick_way(&self, key: Key, host: &HostUse, width: usize) -> Way {
+        if host.access == Access::Write {
+            // Only if nobody else may write to the memory can a late copy see that it is still its
+            // own.
+            let is_alone = self.is_settled(host) && !self.is_to_be_written(host);
+            let is_late = self.takes_liberty_on(key, 2) && is_alone;
+            return if is_late { Way::Late } else { Way::Block };
         }
-        match (access, self.draw(key, About::Way).below(4)) {
-            (_, 0) => Way::Late,
-            (Access::Read, 1) => Way::Stage,
-            (Access::Read, 2) if bytes > 1 => Way::Torn,
+        if self.schedule.is_eager() {
+            return if width <= AT_ONCE { Way::Stage } else { Way::Torn };
+        }
+        match self.draw(key, About::Way).below(4) {
+            0 => Way::Late,
+            1 => Way::Stage,
+            2 if width > 1 => Way::Torn,
             _ => Way::Block,
         }
     }

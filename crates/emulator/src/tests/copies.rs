@@ -105,7 +105,7 @@ fn rule_04_pageable_memory_on_its_way_to_the_host_is_poisoned_or_there() {
 }
 
 #[test]
-fn rule_07_memory_that_is_page_locked_in_part_is_refused() {
+fn rule_07_memory_that_is_page_locked_in_part_is_found() {
     let rig = Rig::lazy(0);
     let (stream, a) = (rig.stream(0), rig.memory(0));
     let mut owned = [1u8; 3 * BYTES];
@@ -113,10 +113,11 @@ fn rule_07_memory_that_is_page_locked_in_part_is_refused() {
     let refused = Err(CudaCode::INVALID_VALUE);
     let middle = at(start, BYTES);
     rig.register(middle).unwrap();
-    for offset in [BYTES / 2, BYTES + 1] {
+    // GPUs go by the first byte, as far as they were seen; batches are refused.
+    for (offset, answer) in [(BYTES / 2, Ok(())), (BYTES + 1, refused)] {
         let ptr = at(start, offset);
-        assert_eq!(rig.upload_pageable(stream, a, ptr), refused);
-        assert_eq!(rig.download_pageable(stream, ptr, a), refused);
+        assert_eq!(rig.upload_pageable(stream, a, ptr), answer);
+        assert_eq!(rig.download_pageable(stream, ptr, a), answer);
         let copies = whole(a, address(ptr));
         assert_eq!(rig.batch(stream, BatchKind::H2D, &copies), refused);
     }

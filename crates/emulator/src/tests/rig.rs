@@ -15,7 +15,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::{Builder, Emulator, Execution, FindingKind};
+use crate::{Builder, Emulator, Execution, FindingKind, Kind, Plane};
 use pinlane_driver::{
     BatchCopy, BatchKind, Capture, DevicePtr, Driver, DriverResult, HostFlags, Mover, Ordinal,
     Poll, RawEvent, RawStream, StreamFlags,
@@ -210,6 +210,17 @@ impl Rig {
         unsafe { self.driver.copy_h2d(stream, dst, src.as_ptr(), BYTES) }
     }
 
+    unsafe fn copy_as_pointers_say(
+        &self,
+        stream: RawStream,
+        dst: *mut u8,
+        src: *const u8,
+    ) -> DriverResult<()> {
+        let line = Plane::line(dst.cast(), src.cast(), BYTES);
+        // SAFETY: checked; host memory is owned.
+        unsafe { self.emulator.copy(stream, line, Kind::Default, false) }
+    }
+
     pub(super) fn download_pageable(
         &self,
         stream: RawStream,
@@ -217,7 +228,7 @@ impl Rig {
         src: DevicePtr,
     ) -> DriverResult<()> {
         // SAFETY: checked; host memory is owned.
-        unsafe { self.emulator.copy_pageable_d2h(stream, dst.as_ptr(), src, BYTES) }
+        unsafe { self.copy_as_pointers_say(stream, dst.as_ptr(), src as *const u8) }
     }
 
     pub(super) fn upload_pageable(
@@ -227,7 +238,7 @@ impl Rig {
         src: NonNull<u8>,
     ) -> DriverResult<()> {
         // SAFETY: checked; host memory is owned.
-        unsafe { self.emulator.copy_pageable_h2d(stream, dst, src.as_ptr(), BYTES) }
+        unsafe { self.copy_as_pointers_say(stream, dst as *mut u8, src.as_ptr()) }
     }
 
     /// Each address with its device.

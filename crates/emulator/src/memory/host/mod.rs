@@ -16,6 +16,7 @@ use std::alloc::Layout;
 use std::collections::{BTreeMap, HashSet};
 use std::ptr::NonNull;
 
+use crate::memory::made::MadeHost;
 use crate::watch::{Watched, Watcher};
 use crate::words::rng;
 use pinlane_driver::CudaCode;
@@ -51,11 +52,13 @@ enum Origin {
 }
 
 #[derive(Debug)]
-struct Block {
-    ptr: HostPtr,
-    bytes: usize,
-    device: Ordinal,
+pub(crate) struct Block {
+    pub(crate) ptr: HostPtr,
+    pub(crate) bytes: usize,
+    pub(crate) device: Ordinal,
     origin: Origin,
+    /// How the program made it, as long as a call of the program may end it.
+    made: Option<MadeHost>,
     uses: Uses,
     watched: Option<Watched>,
 }
@@ -131,6 +134,7 @@ impl HostMemory {
     /// Whether one call may page-lock so much.
     pub(crate) fn check_call(&self, bytes: usize) -> DriverResult<()> {
         match self.largest_call {
+            _ if bytes == 0 => Err(CudaCode::INVALID_VALUE),
             Some((largest, code)) if bytes > largest => Err(code),
             _ => Ok(()),
         }
@@ -139,6 +143,25 @@ impl HostMemory {
     /// Whether so much more can be page-locked.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         bytes <= self.capacity.saturating_sub(self.usage().0)
+    }
+
+    /// Notes how the program made a block.
+    pub(crate) fn note(&mut self, ptr: NonNull<u8>, made: Option<MadeHost>) {
+        if let Some(block) = self.blocks.get_mut(&ptr.as_ptr().addr()) {
+            block.made = made;
+        }
+    }
+
+    /// The program's block that an address lies in.
+    pub(crate) fn made_at(&self, address: usize) -> Option<(&Block, MadeHost)> {
+        let ptr = HostPtr(std::ptr::without_provenance_mut(address));
+        let block = self.containing(ptr, 1)?;
+        block.made.map(|made| (block, made))
+    }
+
+    /// The program's blocks that begin below an address.
+    pub(crate) fn made_below(&self, end: usize) -> impl Iterator<Item = (&Block, MadeHost)> {
+        self.blocks.range(..end).filter_map(|(_, block)| block.made.map(|made| (block, made)))
     }
 
     /// The device that a block was allocated or registered on.
@@ -183,6 +206,7 @@ impl HostMemory {
         let block = self.find(ptr, Origin::Allocated)?;
         if !block.uses.is_empty() {
             block.origin = Origin::Quarantined;
+            block.made = None;
             let bytes = block.bytes;
             let uses = block.uses.certain();
             self.no_longer_locked(bytes);
@@ -368,7 +392,8 @@ impl HostMemory {
         watched: Option<Watched>,
     ) {
         // A quarantined block keeps its memory, so that no new block can lie where it does.
-        let block = Block { ptr, bytes, device, origin, uses: Uses::default(), watched };
+        let uses = Uses::default();
+        let block = Block { ptr, bytes, device, origin, made: None, uses, watched };
         self.blocks.insert(ptr.address(), block);
         self.locked = (self.locked.0 + bytes, self.locked.1 + 1);
     }

@@ -1,54 +1,8 @@
-//! What is written down of a program that calls CUDA: its allocations, and its pools. What others
-//! have on the machine is not in here, and no call of the program ends it.
-
-use std::collections::BTreeMap;
+//! Pools, from which a program allocates memory. All memory of the machine comes from one place; a
+//! pool counts what was taken in its name.
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal};
-
-#[derive(Debug)]
-pub(crate) struct Books {
-    /// Allocations of device memory by their start.
-    pub(crate) device: BTreeMap<u64, DeviceNote>,
-    /// Page-locked memory by its start.
-    pub(crate) host: BTreeMap<usize, HostNote>,
-    pub(crate) pools: Pools,
-}
-
-impl Books {
-    pub(crate) fn new(devices: usize) -> Self {
-        Books { device: BTreeMap::new(), host: BTreeMap::new(), pools: Pools::new(devices) }
-    }
-}
-
-/// An allocation of device memory, as its program made it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DeviceNote {
-    pub(crate) bytes: usize,
-    /// The pool that it came from, unless it came from `cudaMalloc`.
-    pub(crate) pool: Option<PoolId>,
-}
-
-/// Page-locked memory, as its program made it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct HostNote {
-    pub(crate) bytes: usize,
-    pub(crate) device: Ordinal,
-    pub(crate) flags: u32,
-    pub(crate) kind: HostKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HostKind {
-    Allocated,
-    Registered,
-    Managed,
-    /// Of a pool of memory of the host.
-    Pooled(PoolId),
-}
-
-/// `cudaHostRegisterReadOnly`, of the flags of a [`HostNote`].
-pub(crate) const READ_ONLY: u32 = 8;
 
 /// Names a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

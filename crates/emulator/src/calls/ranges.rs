@@ -1,0 +1,202 @@
+//! Copies of one range, of which the caller says where it lies, as
+//! [`Driver`](pinlane_driver::Driver) makes them; and what every copy checks of its ranges.
+
+use crate::emulator::Emulator;
+use crate::finding::FindingKind;
+use crate::machine::Machine;
+use crate::memory::host::{Access, Cover, HostUse};
+use crate::operation::{Action, Source, Transfer};
+use crate::words::slots::Key;
+use pinlane_driver::CudaCode;
+use pinlane_driver::{Call, DevicePtr, DriverResult, Ordinal, RawStream};
+
+impl Emulator {
+    /// A copy between page-locked memory and the device.
+    #[inline]
+    pub(crate) fn copy_page_locked(
+        &self,
+        stream: RawStream,
+        host: HostUse,
+        device: DevicePtr,
+    ) -> DriverResult<()> {
+        let call = call_of(host.access);
+        self.on_stream(call, stream, |machine, key| {
+            if host.bytes == 0 {
+                return Ok(());
+            }
+            machine.check_page_locked(call, key, &host)?;
+            machine.submit(key, Vec::new(), Action::Copy(call, transfer(host, device)))
+        })
+    }
+
+    /// A copy within a device.
+    pub(crate) fn copy_d2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.on_stream(Call::CopyD2D, stream, |machine, key| {
+            if bytes == 0 {
+                return Ok(());
+            }
+            // Rule 18: the stream may be another device's, but the two ranges have one.
+            let device = machine.memory.device_of(src).unwrap_or(stream.device);
+            machine.check_across(Call::CopyD2D, key, (dst, device), (src, device), bytes)?;
+            let copy = Transfer::Across { dst, src, bytes };
+            machine.submit(key, Vec::new(), Action::Copy(Call::CopyD2D, copy))
+        })
+    }
+
+    /// A copy between two devices.
+    pub(crate) fn copy_peer(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        dst_device: Ordinal,
+        src: DevicePtr,
+        src_device: Ordinal,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.on_stream(Call::CopyPeer, stream, |machine, key| {
+            for device in [dst_device, src_device] {
+                machine.device(device)?.lost.map_or(Ok(()), Err)?;
+            }
+            if bytes == 0 {
+                return Ok(());
+            }
+            let (dst_at, src_at) = ((dst, dst_device), (src, src_device));
+            machine.check_across(Call::CopyPeer, key, dst_at, src_at, bytes)?;
+            let action = Action::Copy(Call::CopyPeer, Transfer::Across { dst, src, bytes });
+            if key != machine.devices[stream.device as usize].legacy {
+                return machine.submit(key, Vec::new(), action);
+            }
+            // Rule 19: on a legacy stream it waits for, and holds up, both devices.
+            let others = [dst_device, src_device].into_iter().filter(|&d| d != stream.device);
+            // Before anything is enqueued: a call that fails must not have copied.
+            for device in others.clone() {
+                machine.refuse_implicit(machine.devices[device as usize].legacy)?;
+            }
+            let mut waits = Vec::new();
+            others.clone().for_each(|device| machine.device_waits(device, &mut waits));
+            let agent = machine.streams.get(key).expect("just resolved").agent;
+            others.clone().for_each(|device| machine.races.follows_device(agent, device));
+            machine.submit(key, waits, action)?;
+            for device in others {
+                let (legacy, tail) = (machine.devices[device as usize].legacy, machine.tail(key));
+                let follower = machine.streams.get(legacy).expect("lives for ever").agent;
+                machine.races.follows(follower, agent);
+                machine.submit(legacy, vec![tail], Action::Join)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Machine {
+    /// The host's side of a copy has to lie in one page-locked block.
+    #[inline]
+    pub(super) fn check_page_locked(
+        &mut self,
+        call: Call,
+        key: Key,
+        host: &HostUse,
+    ) -> DriverResult<()> {
+        if self.host.is_page_locked(host.ptr, host.bytes) {
+            return Ok(());
+        }
+        Err(self.not_page_locked(call, key, host, "are not in one page-locked block"))
+    }
+
+    /// Whether the host's side of a copy is pageable memory (rule 7): it is page-locked as a whole,
+    /// or not at all.
+    pub(super) fn is_pageable(
+        &mut self,
+        call: Call,
+        key: Key,
+        host: &HostUse,
+    ) -> DriverResult<bool> {
+        match self.host.cover(host.ptr, host.bytes) {
+            Cover::Whole => Ok(false),
+            Cover::None => Ok(true),
+            Cover::Part => Err(self.not_page_locked(call, key, host, "are page-locked in part")),
+        }
+    }
+
+    #[cold]
+    fn not_page_locked(&mut self, call: Call, key: Key, host: &HostUse, what: &str) -> CudaCode {
+        let (stream, bytes, at) = (self.describe(key), host.bytes, host.ptr.address());
+        let message = format!("{call:?} on {stream}: {bytes} bytes at {at:#x} {what}");
+        self.misuse(FindingKind::NotPageLocked, message, CudaCode::INVALID_VALUE)
+    }
+
+    /// A copy between two ranges of device memory is one of ranges that do not overlap, each on the
+    /// device beside it.
+    pub(super) fn check_across(
+        &mut self,
+        call: Call,
+        key: Key,
+        dst: (DevicePtr, Ordinal),
+        src: (DevicePtr, Ordinal),
+        bytes: usize,
+    ) -> DriverResult<()> {
+        if dst.0.abs_diff(src.0) < bytes as u64 {
+            let what = format!("{bytes} bytes at {:#x} and at {:#x} overlap", src.0, dst.0);
+            return Err(self.bad_copy(call, key, &what));
+        }
+        let misplaced = [src, dst].into_iter().find(|&(address, device)| {
+            self.memory.device_of(address).is_some_and(|actual| actual != device)
+        });
+        misplaced.map_or(Ok(()), |(address, device)| {
+            let what = format!("{address:#x} is not memory of device {device}");
+            Err(self.bad_copy(call, key, &what))
+        })
+    }
+
+    #[cold]
+    pub(super) fn bad_copy(&mut self, call: Call, key: Key, what: &str) -> CudaCode {
+        let message = format!("{call:?} on {}: {what}", self.describe(key));
+        self.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE)
+    }
+
+    /// The range lies in one live allocation, as of this call.
+    pub(crate) fn check_allocated(
+        &mut self,
+        call: Call,
+        key: Key,
+        address: u64,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        let found = self.memory.allocation_of(address).map(|(start, one)| (start, one.bytes));
+        let what = match found {
+            None => format!("{address:#x} is freed, or was never allocated"),
+            Some((start, all)) if bytes as u64 > start + all as u64 - address => {
+                let over = bytes as u64 - (start + all as u64 - address);
+                format!(
+                    "{bytes} bytes at {address:#x} run {over} bytes past the end of an \
+                     allocation of {all}"
+                )
+            }
+            Some(_) => return Ok(()),
+        };
+        let message = format!("{call:?} on {}: {what}", self.describe(key));
+        Err(self.misuse(FindingKind::IllegalAddress, message, CudaCode::INVALID_VALUE))
+    }
+}
+
+/// The copy of a range between host and device.
+pub(super) fn transfer(host: HostUse, device: DevicePtr) -> Transfer {
+    match host.access {
+        Access::Read => Transfer::In { dst: device, src: Source::Host(host) },
+        Access::Write => Transfer::Out { dst: host, src: device },
+    }
+}
+
+/// The call that copies host memory which the device reads, or writes.
+pub(super) fn call_of(access: Access) -> Call {
+    match access {
+        Access::Read => Call::CopyH2D,
+        Access::Write => Call::CopyD2H,
+    }
+}
