@@ -24,7 +24,7 @@
 /// - **Ownership.** The owning types are move-only. Their destructors free and never throw; a
 ///   buffer may be destroyed in the middle of a copy. A destructor blocks only for registered
 ///   memory, for a `prefetch`, and for the last owner of a pool or of its buffers. Objects keep
-///   alive what they were made from, so they may be destroyed in any order. `get()` lends the
+///   alive what they were made from, so they may be destroyed in any order. `get()` returns the
 ///   handle of the C interface, `release()` gives it up, and an explicit constructor takes one
 ///   over.
 /// - **Empty objects.** A default-constructed or moved-from object is empty: `get()` is NULL, and
@@ -32,14 +32,14 @@
 /// - **Errors.** A call that fails throws `pinlane::error`, a `std::system_error` with an `errc`.
 ///   Calls for hot paths have a second form, whose first argument is `std::nothrow`. It returns the
 ///   status and never throws. With `-fno-exceptions` the throwing form prints its message and
-///   aborts. A destructor that fails tells the program's log: see `set_log`.
+///   aborts. A destructor that fails reports to the program's log: see `set_log`.
 /// - **Flags of the compiler.** Files with and without `-fno-exceptions` or `-fno-rtti` may be
-///   linked together: each keeps its own behaviour, and has its own types. See cpp/mode.hpp.
+///   linked together: each file keeps its behaviour, and has its own types. See cpp/mode.hpp.
 /// - **Callbacks** must not throw. Producers of a `prefetch` may.
 /// - **Coroutines.** With C++20, `co_await` takes tickets, `alloc_async` and `next_async`; see
 ///   cpp/request.hpp for the thread that resumes.
 /// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`. A `pinned_span`
-///   of such a container is copied as a buffer is.
+///   of such a container is copied like a buffer.
 /// - **CUDA's own types.** cpp/cuda.hpp, which this header does not include, has `cuda::stream_ref`
 ///   and a resource of `cuda::mr`.
 /// - **Threads.** As in pinlane.h: any thread may call any function; one thread at a time uses a

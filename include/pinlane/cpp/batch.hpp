@@ -24,9 +24,9 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// How the bytes of a batch cross.
+/// The route of a batch.
 enum class route : std::int32_t {
-  /// The one that is fastest by rule.
+  /// The route that is fastest by rule.
   automatic = PINLANE_ROUTE_AUTOMATIC,
   /// One `cudaMemcpyAsync` for each run of adjacent copies.
   copies = PINLANE_ROUTE_COPIES,
@@ -59,7 +59,7 @@ pinlane_device_buffer* set_device(std::size_t& offset, std::size_t size, const D
 
 /// One copy of `stream::upload_batch`. It names memory and does not own it.
 struct upload_item : pinlane_copy {
-  /// From page-locked memory, a `pinned_span` too, or pageable memory to a `device_buffer` or a
+  /// From page-locked memory (also a `pinned_span`) or pageable memory to a `device_buffer` or a
   /// slice of one, or to your own device memory, named by its address. Both sides have equal
   /// length.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
@@ -85,7 +85,7 @@ struct upload_item : pinlane_copy {
       device_buffer = detail::set_device(device_offset, detail::size_of(source), destination);
     }
   }
-  /// Not from temporaries: they would be gone when the copy is made. See `is_view`.
+  /// Not from temporaries, which are destroyed before the copy is made. See `is_view`.
   template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
   upload_item(Source&& source, Destination&& destination) = delete;
 };
@@ -93,8 +93,8 @@ struct upload_item : pinlane_copy {
 /// One copy of `stream::download_batch`. It names memory and does not own it.
 struct download_item : pinlane_copy {
   /// From a `device_buffer` or a slice of one, or from your own device memory, named by its
-  /// address, to page-locked memory, a `pinned_span` too, or pageable memory. Both sides have equal
-  /// length.
+  /// address, to page-locked memory (also a `pinned_span`) or pageable memory. Both sides have
+  /// equal length.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
   download_item(Source&& source, Destination&& destination) : pinlane_copy{} {
     if constexpr (detail::is_pageable<Destination>) {
@@ -119,7 +119,7 @@ struct download_item : pinlane_copy {
       device_buffer = detail::set_device(device_offset, detail::size_of(destination), source);
     }
   }
-  /// Not from temporaries: they would be gone when the copy is made. See `is_view`.
+  /// Not from temporaries, which are destroyed before the copy is made. See `is_view`.
   template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
   download_item(Source&& source, Destination&& destination) = delete;
 };
@@ -140,7 +140,7 @@ struct copy_item : pinlane_device_copy {
     dst_buffer = detail::set_device(dst_offset, from.size(), to);
   }
 
-  /// Not from temporaries: they would be gone when the copy is made. See `is_view`.
+  /// Not from temporaries, which are destroyed before the copy is made. See `is_view`.
   template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
   copy_item(Source&& source, Destination&& destination) = delete;
 
@@ -197,7 +197,7 @@ struct landing {
       try {
         self.function(number, elements);
       } catch (abi::__forced_unwind&) {
-        // The end of the thread cannot be stopped, and cannot unwind through the library.
+        // Nothing can stop the end of the thread, and it cannot unwind through the library.
         std::fputs(
             "pinlane: a thread was ended inside the function that download_batch_each calls\n",
             stderr);
@@ -217,14 +217,14 @@ struct landing {
   }
 };
 
-/// What a stream does with many copies. `Self` is `stream` or `stream_ref`. `items` is a vector or
-/// another contiguous container of items.
+/// The batch copies of a stream. `Self` is `stream` or `stream_ref`. `items` is a vector or another
+/// contiguous container of items.
 template <class Self>
 class batch_operations {
 public:
   /// Makes all the copies of `items`, of type `upload_item`, in one call. They have no order among
   /// themselves, so their destinations must not overlap. Does not block if all sources are
-  /// page-locked; else it blocks until the pageable ones may be reused.
+  /// page-locked; otherwise it blocks until the pageable ones may be reused.
   template <class Items>
   ticket upload_batch(const Items& items, route by = route::automatic) const {
     const pinlane_batch_options options = forced(by);
@@ -235,8 +235,8 @@ public:
   }
 
   /// Makes all the copies of `items`, of type `download_item`, in one call. Blocks until everything
-  /// for pageable memory has arrived. The ticket tells when the rest has; `read` of a
-  /// `pinned_buffer` waits for it, and nothing for a `pinned_span`.
+  /// for pageable memory has arrived. The ticket says when the rest has arrived; `read` of a
+  /// `pinned_buffer` waits for it. For a `pinned_span`, wait for the ticket.
   template <class Items>
   ticket download_batch(const Items& items, route by = route::automatic) const {
     const pinlane_batch_options options = forced(by);
@@ -247,7 +247,7 @@ public:
   }
 
   /// As `download_batch`, and calls `landed(number, bytes)` for each item as soon as it has
-  /// arrived, while others are on their way; `bytes` is a `span<const std::byte>`. Blocks until all
+  /// arrived, while others are in flight; `bytes` is a `span<const std::byte>`. Blocks until all
   /// have arrived. `landed` must not call pinlane. If it throws, it is not called again, and the
   /// exception continues when all have arrived. It must not end its thread: `pthread_exit`
   /// terminates the program, and cancellation waits until `landed` returns.

@@ -38,7 +38,7 @@ inline constexpr bool is_std_span<std::span<T, Size>> = true;
 #endif
 
 /// Whether a span of `T` may name the elements of `Container`, as passed: contiguous, of that type,
-/// and not about to go unless `T` is const, as `std::span` has it.
+/// and not a temporary unless `T` is const, as for `std::span`.
 template <class Container, class T, class = void>
 inline constexpr bool has_elements = false;
 template <class Container, class T>
@@ -57,7 +57,8 @@ using if_elements_of = std::enable_if_t<has_elements<Container, T>, int>;
 
 } // namespace detail
 
-/// A view of `size()` elements from `data()` on. Converts to `std::span` where there is one.
+/// A view of `size()` elements from `data()` on. Converts to `std::span` if the standard library
+/// has it.
 template <class T>
 class span {
 public:
@@ -71,7 +72,7 @@ public:
   constexpr span(span<Element> elements) noexcept
       : m_data(elements.data()), m_size(elements.size()) {}
   /// From a contiguous container that outlives the span, such as a vector, an array, or a
-  /// `std::span`. A container that goes may become a span of const elements, for an argument.
+  /// `std::span`. A temporary container may become a span of const elements, for an argument.
   template <class Container, detail::if_elements_of<Container, T> = 0>
   constexpr span(Container&& container) noexcept
       : m_data(std::data(container)), m_size(std::size(container)) {}
@@ -106,7 +107,7 @@ inline constexpr bool std::ranges::enable_borrowed_range<pinlane::span<T>> = tru
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// Names a part of a buffer, for a copy. It neither owns nor accesses the elements. `slice(offset,
+/// Names a part of a buffer, for a copy. Neither owns nor accesses the elements. `slice(offset,
 /// count)` of a buffer makes one; the call that takes it checks that it lies in the buffer.
 template <class T, class Handle>
 class basic_slice {
@@ -211,8 +212,8 @@ private:
 class pinned_pool;
 
 /// `size()` elements in page-locked host memory, from a `pinned_pool`, or your own memory, from
-/// `device::register_memory`. The buffer knows which asynchronous work uses it. It may be destroyed
-/// in the middle of a copy.
+/// `device::register_memory`. The buffer tracks the asynchronous work that uses it. It may be
+/// destroyed in the middle of a copy.
 template <class T>
 class pinned_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_free> {
   using base = detail::buffer<T, pinlane_buffer, pinlane_buffer_free>;
@@ -221,7 +222,7 @@ public:
   pinned_buffer() noexcept = default;
 
   /// Takes over a handle of the C interface. Its bytes must be a whole number of elements, and
-  /// aligned for them. If it throws, the handle is still yours.
+  /// aligned for them. If it throws, you keep the handle.
   [[nodiscard]] static pinned_buffer adopt(pinlane_buffer* handle) {
     std::size_t bytes = 0;
     void* first = nullptr;
@@ -240,7 +241,7 @@ public:
   [[nodiscard]] pinlane_status read(std::nothrow_t, span<const T>& elements) const& noexcept {
     return access(pinlane_buffer_read, elements);
   }
-  /// Not of a temporary: the elements would be gone. As for all that follow.
+  /// Not of a temporary, whose elements would be destroyed. The same holds below.
   span<const T> read() const&& = delete;
   pinlane_status read(std::nothrow_t, span<const T>& elements) const&& noexcept = delete;
 
@@ -289,8 +290,8 @@ public:
   }
   T* address() const&& = delete;
 
-  /// The pool that the buffer came from: another owner of it. Throws
-  /// `PINLANE_STATUS_INVALID_VALUE` for your own memory, and if every owner of the pool is gone.
+  /// The pool that the buffer came from, as another owner of it. Throws
+  /// `PINLANE_STATUS_INVALID_VALUE` for your own memory, and if the pool has no owner any more.
   [[nodiscard]] pinned_pool pool() const;
 
 private:
@@ -319,7 +320,7 @@ public:
   device_buffer() noexcept = default;
 
   /// Takes over a handle of the C interface. Its bytes must be a whole number of elements, and
-  /// aligned for them. If it throws, the handle is still yours.
+  /// aligned for them. If it throws, you keep the handle.
   [[nodiscard]] static device_buffer adopt(pinlane_device_buffer* handle) {
     std::size_t bytes = 0;
     void* first = nullptr;
@@ -335,7 +336,7 @@ public:
     detail::check(pinlane_device_buffer_address(this->get(), &pointer));
     return static_cast<T*>(pointer);
   }
-  /// Not of a temporary: the memory would be gone.
+  /// Not of a temporary, whose memory would be freed.
   T* address() const&& = delete;
 
 private:

@@ -10,8 +10,8 @@
 ///   pinlane::borrow(device, stream).wait(ticket);           // your stream waits for a ticket
 /// @endcode
 ///
-/// The CUDA runtime that your program is linked with and pinlane's may be two: streams and events
-/// belong to the driver.
+/// Your program and pinlane may use different CUDA runtimes, because streams and events belong to
+/// the driver.
 
 #ifndef PINLANE_CPP_CUDA_HPP
 #define PINLANE_CPP_CUDA_HPP
@@ -32,8 +32,8 @@ inline namespace PINLANE_CPP_MODE {
   return pinlane::stream::from_native_handle(device, stream.get());
 }
 
-/// The CUDA stream behind `stream`, valid as long as it. Work that you enqueue there and that uses
-/// buffers belongs in `stream::foreign`.
+/// The CUDA stream of `stream`, with the same lifetime. Enqueue work that uses buffers inside
+/// `stream::foreign`.
 [[nodiscard]] inline ::cuda::stream_ref native(stream_ref stream) {
   return ::cuda::stream_ref(static_cast<::cudaStream_t>(stream.native_handle()));
 }

@@ -37,22 +37,23 @@ inline namespace PINLANE_CPP_MODE {
 ///
 /// - Copies share the pool and keep it alive; the last one must outlive what was allocated.
 ///   Resources of one pool are equal: each frees what another one allocated.
-/// - `allocate` gives memory that nobody uses, on any stream or the host. So it needs no order with
-///   the stream. Throws `pinlane::bad_alloc`; with `-fno-exceptions`, prints its message and
+/// - `allocate` returns memory that is not in use, on any stream or the host. So it needs no order
+///   with the stream. Throws `pinlane::bad_alloc`; with `-fno-exceptions`, prints its message and
 ///   aborts. Blocks as `pinned_pool::alloc`.
 /// - `deallocate` on a stream does not block, unless the use cannot be recorded: then it waits for
 ///   the stream. If that fails too, or the stream is being captured, the memory stays allocated
-///   for ever, because a device, or a graph, may still use it. When it has returned, the stream may
+///   forever, because a device, or a graph, may still use it. When it has returned, the stream may
 ///   be destroyed.
-/// - The streams are those of `device`. For those of another device, make a resource of that device
+/// - The streams belong to `device`. For streams of another device, make a resource of that device
 ///   and the same pool. On a stream of the wrong device, `deallocate` waits for the stream.
-/// - It is plain memory otherwise, as that of `pinned_resource`. Any thread may call any function.
+/// - Otherwise it is plain memory, as the memory of `pinned_resource`. Any thread may call any
+///   function.
 class pinned_mr {
 public:
   pinned_mr(const device& device, const pinned_pool& pool)
       : m_shared(std::make_shared<const shared>(device, pool)) {}
 
-  /// The pool that gives the memory.
+  /// The pool that provides the memory.
   [[nodiscard]] const pinned_pool& pool() const noexcept { return m_shared->pool; }
 
   /// Memory for the host, and for work on any stream.
@@ -61,7 +62,7 @@ public:
     return detail::allocate(pool(), bytes, alignment);
   }
 
-  /// Frees `memory` behind everything that is on `stream` now.
+  /// Frees `memory` after everything that is on `stream` now.
   void deallocate(::cuda::stream_ref stream, void* memory, std::size_t,
                   std::size_t = alignof(std::max_align_t)) noexcept {
     if (memory != nullptr && used_until_now(memory, stream.get()) == PINLANE_STATUS_OK) {
@@ -75,7 +76,7 @@ public:
     return detail::allocate(pool(), bytes, alignment);
   }
 
-  /// Frees `memory` at once: nobody uses it any more.
+  /// Frees `memory` at once: it is no longer in use.
   void deallocate_sync(void* memory, std::size_t,
                        std::size_t = alignof(std::max_align_t)) noexcept {
     detail::deallocate(pool(), memory);
@@ -115,9 +116,9 @@ private:
     pinned_pool pool;
   };
 
-  /// OK if the pool now knows that everything on the stream may use the memory, or if all of that
-  /// is complete. Handle 0 counts as the legacy default stream. That is right for programs that
-  /// mean the thread's own stream by it too: the legacy stream waits for those.
+  /// OK if everything on the stream is now recorded as a use of the memory, or is complete. Handle
+  /// 0 counts as the legacy default stream. That is also right for programs that mean the
+  /// per-thread default stream by it, because the legacy stream waits for those streams.
   pinlane_status used_until_now(const void* memory, void* cuda_stream) const noexcept {
     pinlane_stream* handle = nullptr;
     const pinlane_status borrowed =

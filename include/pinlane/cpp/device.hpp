@@ -18,11 +18,11 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// When emulated devices execute what is enqueued.
+/// When emulated devices execute enqueued work.
 enum class execution : std::int32_t {
   /// As soon as they can.
   eager = PINLANE_EXECUTION_EAGER,
-  /// Only when somebody waits for it: as late as CUDA allows.
+  /// Only when the program waits for it: as late as CUDA allows.
   lazy = PINLANE_EXECUTION_LAZY,
   /// At any call or wait, as the seed decides.
   random = PINLANE_EXECUTION_RANDOM,
@@ -40,38 +40,39 @@ struct emulator_options {
   std::size_t memory_bytes = std::size_t{1} << 30;
   /// When operations run.
   execution mode = execution::eager;
-  /// Whether the driver makes batches of copies, as since CUDA 12.8.
+  /// Whether the driver supports batches of copies, as since CUDA 12.8.
   bool batches = true;
   /// Whether kernels can use page-locked memory at the addresses that the host uses.
   bool host_addresses = true;
-  /// Whether the machine looks for races: operations on the same bytes that nothing orders.
+  /// Whether the machine looks for races: unordered operations on the same bytes.
   bool races = true;
   /// Whether findings of races name the program's lines; it makes calls a thousand times slower.
   bool sites = false;
-  /// Whether each thread knows only of work that it has waited for itself, in that search.
+  /// Whether in that search each thread knows only the work that it has waited for itself.
   bool threads_apart = false;
-  /// Findings tell also of what the program itself does too early to page-locked memory of the
-  /// machine, which includes that of its pools, as `PINLANE_EMULATOR_WATCH_HOST` says.
+  /// Whether findings include the program's own accesses to page-locked memory of the machine and
+  /// its pools that come too early, as for `PINLANE_EMULATOR_WATCH_HOST`.
   bool watch_host = false;
   /// The most that one CUDA call page-locks; 0: no limit.
   std::size_t page_lock_limit_bytes = 0;
-  /// Whether the machine writes its decisions down, for `emulator::replay`.
+  /// Whether the machine records its decisions, for `emulator::replay`.
   bool record = false;
-  /// A run to repeat: a text of `emulator::replay`. If it is not empty, `seed` and `mode` do not
-  /// matter.
+  /// A run to repeat: a text of `emulator::replay`. If it is not empty, `seed` and `mode` are
+  /// ignored.
   std::string replay{};
-  /// About how many operations the program enqueues, for `execution::pct`; 0: not known.
+  /// The approximate number of operations that the program enqueues, for `execution::pct`; 0: not
+  /// known.
   std::uint64_t operations = 0;
-  /// For `execution::pct`: how many orders have to come together for a bug to show.
+  /// For `execution::pct`: how many pairs of steps must come in a certain order for a bug to show.
   std::uint32_t pct_depth = 3;
-  /// How long a call may wait for one host function to return; 0: for ever. After that time it is
-  /// a finding, `Deadlock`, and the device is lost, so that the program does not hang.
+  /// How long a call may wait for one host function to return; 0: without limit. After that time it
+  /// is a finding, `Deadlock`, and the device is lost, so that the program does not hang.
   std::chrono::microseconds host_function_limit{0};
 };
 
 namespace detail {
 
-/// The options for C. They name the replay of `options`, which must live as long.
+/// The options for C. They refer to the replay of `options`, which must live as long.
 inline pinlane_emulator_options raw_options(const emulator_options& options) {
   pinlane_emulator_options raw = PINLANE_EMULATOR_OPTIONS_INIT;
   raw.seed = options.seed;
@@ -97,13 +98,13 @@ inline pinlane_emulator_options raw_options(const emulator_options& options) {
 
 /// Memory of a device, in bytes.
 struct memory_info {
-  /// What nobody has allocated.
+  /// Memory that is not allocated.
   std::size_t free = 0;
-  /// In all.
+  /// All memory.
   std::size_t total = 0;
 };
 
-/// A device: a GPU, or an emulated one. What was made from it lives on when it is destroyed.
+/// A device: a GPU, or an emulated one. Objects made from it stay valid after it is destroyed.
 class device : public detail::owner<pinlane_device, pinlane_device_free> {
 public:
   using owner::owner;
@@ -115,7 +116,7 @@ public:
     return device(handle);
   }
 
-  /// GPU 0 if there is one, else an emulated device. Its name tells which it is.
+  /// GPU 0 if there is one, otherwise an emulated device. Its name shows which.
   [[nodiscard]] static device open_or_emulated() {
     pinlane_device* handle = nullptr;
     detail::check(pinlane_device_open_or_emulated(&handle));
@@ -126,7 +127,7 @@ public:
   [[nodiscard]] static std::vector<device> emulated(int count,
                                                     const emulator_options& options = {}) {
     const pinlane_emulator_options raw = detail::raw_options(options);
-    // Allocate before there are handles: nothing may throw while they have no owner.
+    // Allocate before the handles exist: nothing may throw while they have no owner.
     std::vector<pinlane_device*> handles(count > 0 ? static_cast<std::size_t>(count) : 1);
     std::vector<device> devices;
     devices.reserve(handles.size());
@@ -203,9 +204,9 @@ public:
     detail::check(pinlane_device_set_staging(get(), &raw));
   }
 
-  /// Begins, on a thread of its own, what the first large copy of pageable memory or of a file
-  /// would otherwise wait for: page-locks the memory of `staging_options`, and starts copy threads.
-  /// Returns at once. `set_staging` comes first.
+  /// Prepares large copies of pageable memory and of files in advance, on an extra thread:
+  /// page-locks the memory of `staging_options`, and starts copy threads. Otherwise the first such
+  /// copy waits for that. Returns at once. Call `set_staging` before.
   void warm_up() const { detail::check(pinlane_device_warm_up(get())); }
 
   /// Device memory for `count` elements, of unspecified contents. Does not wait for the device.
@@ -227,11 +228,10 @@ public:
     return status;
   }
 
-  /// Lends `count` elements of your own device memory, from `elements` on, to a buffer. It serves
-  /// as one that `alloc` gives; destroying it does not free the memory. The memory lies in one
-  /// allocation on this device, and stays allocated until everything that was enqueued through the
-  /// buffer is complete. You order work on it that is enqueued elsewhere, with `stream::foreign`
-  /// for example.
+  /// Lends `count` elements of your own device memory, from `elements` on, to a buffer. It works as
+  /// a buffer of `alloc`; destroying it does not free the memory. The memory lies in one allocation
+  /// on this device, and stays allocated until everything that was enqueued through the buffer is
+  /// complete. You order work on it that is enqueued elsewhere, with `stream::foreign` for example.
   template <class T>
   [[nodiscard]] device_buffer<T> borrow_memory(T* elements, std::size_t count) const {
     pinlane_device_buffer* handle = nullptr;
@@ -242,9 +242,9 @@ public:
 
   /// Page-locks `count` elements of your own memory, from `elements` on, and lends them to a
   /// buffer. Blocks for about as long as allocating page-locked memory takes. Until the buffer is
-  /// destroyed, the memory must stay allocated, and nobody may access it except through the buffer.
+  /// destroyed, the memory must stay allocated, and may be accessed only through the buffer.
   /// Destroying the buffer blocks until the device is done. Destroy it while no other call uses it,
-  /// and not in a host function: else the memory stays page-locked.
+  /// and not in a host function: otherwise the memory stays page-locked.
   template <class T>
   [[nodiscard]] pinned_buffer<T> register_memory(T* elements, std::size_t count) const {
     pinned_buffer<T> buffer;

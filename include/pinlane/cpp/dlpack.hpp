@@ -18,7 +18,7 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// What a tensor of a buffer looks like.
+/// The layout of a tensor of a buffer.
 struct tensor_layout {
   /// The length of each dimension; by default one dimension, as long as the buffer.
   std::vector<std::int64_t> shape = {};
@@ -29,7 +29,7 @@ struct tensor_layout {
   std::size_t offset = 0;
   /// Whether consumers must not write.
   bool read_only = false;
-  /// Whether host memory is called page-locked (`kDLCUDAHost`). Fewer libraries accept that.
+  /// Whether host memory is exported as page-locked (`kDLCUDAHost`). Fewer libraries accept that.
   bool page_locked = false;
 };
 
@@ -63,7 +63,7 @@ pinlane_dlpack_options raw(const tensor_layout& layout, pinlane_stream* consumer
   return raw;
 }
 
-/// A member of a tensor's struct, as the ABI of DLPack 1 has it.
+/// A member of a tensor's struct, at its offset in the ABI of DLPack 1.
 template <class Member>
 Member member_at(const DLManagedTensorVersioned* tensor, std::size_t offset) noexcept {
   Member member;
@@ -74,7 +74,7 @@ Member member_at(const DLManagedTensorVersioned* tensor, std::size_t offset) noe
 /// Refuses a tensor whose elements are not of type T, or not aligned for it.
 template <class T>
 void check_elements(const DLManagedTensorVersioned* tensor) {
-  // The C interface refuses these itself; of another version nothing else is known.
+  // The C interface refuses these itself. The layout of other versions is unknown.
   if (tensor == nullptr || member_at<std::uint32_t>(tensor, 0) != 1) {
     return;
   }
@@ -94,7 +94,7 @@ void check_elements(const DLManagedTensorVersioned* tensor) {
              std::to_string(bits) + " bits and " + std::to_string(lanes) +
              " lanes, are not of the type that was asked for; std::byte takes all types");
   }
-  // Only the low bits count, so that the sum may wrap.
+  // Only the low bits count, so the sum may wrap.
   const std::uint64_t first = data + member_at<std::uint64_t>(tensor, 72);
   if (data != 0 && first % alignof(T) != 0) {
     fail(PINLANE_STATUS_INVALID_VALUE, "from_dlpack: the tensor's elements are not aligned to " +
@@ -114,9 +114,9 @@ DLManagedTensorVersioned* exported(Export function, Buffer& buffer,
 
 } // namespace detail
 
-/// Gives a buffer to another library as a tensor: whoever has the tensor calls its deleter, which
+/// Gives a buffer to another library as a tensor. The tensor's holder calls its deleter, which
 /// gives the memory back to the pool. Blocks until every pending device use of the buffer is
-/// complete. If it throws, the buffer is as it was.
+/// complete. If it throws, the buffer is unchanged.
 template <class T>
 [[nodiscard]] DLManagedTensorVersioned* into_dlpack(pinned_buffer<T>&& buffer,
                                                     const tensor_layout& layout = {}) {
@@ -125,7 +125,7 @@ template <class T>
 }
 
 /// The same, for a library whose own device work on `consumer` uses the memory: it is reused only
-/// when everything is complete that the stream had been given when the deleter was called.
+/// after all work that was on the stream when the deleter was called.
 template <class T>
 [[nodiscard]] DLManagedTensorVersioned* into_dlpack(pinned_buffer<T>&& buffer, stream_ref consumer,
                                                     const tensor_layout& layout = {}) {
@@ -134,8 +134,8 @@ template <class T>
 }
 
 /// Gives a buffer in device memory to another library, which uses it on `consumer`: later work of
-/// that stream waits for every pending use. The deleter frees the memory behind everything that the
-/// stream has been given. Does not block.
+/// that stream waits for every pending use. The deleter frees the memory after all work that is on
+/// the stream by then. Does not block.
 template <class T>
 [[nodiscard]] DLManagedTensorVersioned* into_dlpack(device_buffer<T>&& buffer, stream_ref consumer,
                                                     const tensor_layout& layout = {}) {
@@ -149,7 +149,7 @@ template <class T>
 ///
 /// The tensor's type must be that of T, and its elements aligned for T: code, bits and one lane if
 /// T is a number; as many bits if it is another type, such as a complex number or a vector. A
-/// buffer of `std::byte` takes tensors of all types. If it throws, the tensor is still yours.
+/// buffer of `std::byte` takes tensors of all types. If it throws, you keep the tensor.
 template <class T>
 [[nodiscard]] pinned_buffer<T> from_dlpack(const device& device, DLManagedTensorVersioned* tensor) {
   detail::check_elements<T>(tensor);
@@ -161,8 +161,8 @@ template <class T>
   return elements;
 }
 
-/// Makes a buffer of a tensor in the memory of the stream's device, as above. Its uses wait for
-/// everything that `producer` has been given: name the stream that the producer was told.
+/// Makes a buffer of a tensor in the memory of the stream's device, as above. Its uses wait for all
+/// work on `producer`, the stream that you passed to the tensor's producer.
 template <class T>
 [[nodiscard]] device_buffer<T> from_dlpack(stream_ref producer, DLManagedTensorVersioned* tensor) {
   detail::check_elements<T>(tensor);

@@ -1,5 +1,5 @@
 /// @file
-/// Emulated machines: making them fail, and looking for misuse and leaks.
+/// Emulated machines: make calls fail, and find misuse and leaks.
 
 #ifndef PINLANE_CPP_EMULATOR_HPP
 #define PINLANE_CPP_EMULATOR_HPP
@@ -30,7 +30,7 @@ enum class fault : std::int32_t {
   forever_late = PINLANE_FAULT_FOREVER_LATE,
 };
 
-/// An emulated machine with all of its devices, for tests. It may outlive them: then it tells what
+/// An emulated machine with all of its devices, for tests. It may outlive them: it then shows what
 /// is still alive.
 ///
 /// @code
@@ -57,7 +57,7 @@ public:
     return device(handle);
   }
 
-  /// Makes a call of the machine's driver fail with `cuda_error`: the `nth` of that name from now
+  /// Makes a call of the machine's driver fail with `cuda_error`: the `nth` with that name from now
   /// on; 1 is the next. `pinlane_emulator_inject` lists the names.
   void inject(const char* call, int cuda_error, std::uint64_t nth = 1,
               fault repeat = fault::once) const {
@@ -65,10 +65,10 @@ public:
         pinlane_emulator_inject(get(), call, nth, cuda_error, static_cast<std::int32_t>(repeat)));
   }
 
-  /// Forgets all faults that have not struck, and ends those that last.
+  /// Removes all faults: those that have not happened yet, and those that repeat.
   void clear_faults() const { detail::check(pinlane_emulator_clear_faults(get())); }
 
-  /// How many calls of that name the machine's driver has had.
+  /// How many calls with that name the machine's driver has had.
   [[nodiscard]] std::uint64_t calls(const char* call) const {
     std::uint64_t count = 0;
     detail::check(pinlane_emulator_calls(get(), call, &count));
@@ -92,7 +92,7 @@ public:
   }
 
   /// The decisions of the machine so far, as a text such as `12:B#3`, if its option `record` is
-  /// set. The option `replay` of another machine repeats them. pinlane.h says what is promised.
+  /// set. The option `replay` of another machine repeats them. See pinlane.h for what is promised.
   [[nodiscard]] std::string replay() const {
     return detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* needed) {
       return pinlane_emulator_replay(get(), buffer, capacity, needed);
@@ -106,14 +106,14 @@ public:
     return usage;
   }
 
-  /// Holds a stream up until it is released or freed. Who waits for its work waits as long.
+  /// Stalls a stream until it is released or freed. Calls that wait for its work block until then.
   static void stall(stream_ref stream) { detail::check(pinlane_emulator_stall(stream.get())); }
 
-  /// Lets a stalled stream go on.
+  /// Resumes a stalled stream.
   static void release(stream_ref stream) { detail::check(pinlane_emulator_release(stream.get())); }
 
-  /// Makes a stream slow: each of its operations takes so many steps more. A step is a call that
-  /// any thread makes on the machine. 0 makes it as fast as others.
+  /// Makes a stream slow: each of its operations takes this many more steps. A step is a call that
+  /// any thread makes on the machine. 0 restores the normal speed.
   static void slow(stream_ref stream, std::uint32_t steps) {
     detail::check(pinlane_emulator_slow(stream.get(), steps));
   }
@@ -123,7 +123,7 @@ public:
     detail::check(pinlane_emulator_limit_page_locked(get(), bytes));
   }
 
-  /// Changes how many bytes each device has; what there is stays.
+  /// Changes how many bytes each device has; existing memory stays.
   void limit_device_memory(std::size_t bytes) const {
     detail::check(pinlane_emulator_limit_device_memory(get(), bytes));
   }

@@ -20,8 +20,8 @@
 
 namespace pinlane {
 
-/// The statuses of pinlane.h as a `std::error_code`: one type in files of every mode. Where
-/// `std::errc` says the same, they compare equal: `code == std::errc::timed_out`.
+/// The statuses of pinlane.h as a `std::error_code`: one type in files of every mode. They compare
+/// equal to `std::errc` values of the same meaning: `code == std::errc::timed_out`.
 ///
 /// @code
 ///   std::error_code code = pinlane::code_of(stream.synchronize(std::nothrow));
@@ -104,7 +104,7 @@ public:
   return {static_cast<int>(status), status_category()};
 }
 
-/// What a call returned whose first argument was `std::nothrow`. False, as a condition, for
+/// The code for the result of a call with `std::nothrow`. As a condition it is false for
 /// `PINLANE_STATUS_OK`.
 [[nodiscard]] inline std::error_code code_of(pinlane_status status) noexcept {
   return {static_cast<int>(status), status_category()};
@@ -138,10 +138,10 @@ public:
   /// One of `PINLANE_STATUS_*`.
   [[nodiscard]] pinlane_status status() const noexcept { return code().value(); }
 
-  /// The `cudaError_t` behind it; 0 if the CUDA runtime was not the cause.
+  /// The `cudaError_t` that caused it; 0 if the CUDA runtime was not the cause.
   [[nodiscard]] int cuda_error() const noexcept { return m_cuda_error; }
 
-  /// What a function of a `pinlane_producer` returned; 0 if none was the cause.
+  /// The result of the function of a `pinlane_producer` that caused it; 0 if none was the cause.
   [[nodiscard]] int producer_error() const noexcept { return m_producer_error; }
 
 private:
@@ -160,7 +160,7 @@ private:
   return pinlane_cuda_error_name(cuda_error);
 }
 
-/// Whether a `cudaError_t` tells of a corrupted context: then the process must end.
+/// Whether a `cudaError_t` means a corrupted context: then the process must end.
 [[nodiscard]] inline bool cuda_error_is_sticky(int cuda_error) noexcept {
   return pinlane_cuda_error_is_sticky(cuda_error) != 0;
 }
@@ -177,7 +177,7 @@ template <class... Arguments>
 #endif
 }
 
-/// Makes the failure of a check in these headers this thread's last error, as in the library.
+/// Sets this thread's last error after a failed check in these headers, as the library does.
 inline pinlane_status set_error(pinlane_status status, const char* message) noexcept {
   return pinlane_set_last_error(status, message);
 }
@@ -188,7 +188,7 @@ inline void check(pinlane_status status) {
   }
 }
 
-/// Whether a `try_` function succeeded: `NOT_READY` is no error.
+/// Whether a `try_` function succeeded. `NOT_READY` is not an error.
 inline bool ready(pinlane_status status) {
   if (status != PINLANE_STATUS_NOT_READY) {
     check(status);
@@ -201,7 +201,7 @@ template <class Write>
 std::string text_of(Write write) {
   std::string text;
   std::size_t needed = 1;
-  while (needed > text.size()) { // again if it has grown meanwhile
+  while (needed > text.size()) { // again if it has grown
     text.resize(needed);
     check(write(text.data(), text.size(), &needed));
   }
@@ -209,7 +209,7 @@ std::string text_of(Write write) {
   return text;
 }
 
-/// An overflow becomes a size that no buffer has, so the call that gets it refuses it.
+/// An overflow becomes a size that no buffer has, so the C call refuses it.
 constexpr std::size_t in_bytes(std::size_t count, std::size_t element) noexcept {
   return count > SIZE_MAX / element ? SIZE_MAX : count * element;
 }
@@ -229,8 +229,8 @@ std::uint64_t in_microseconds(std::chrono::duration<Rep, Period> time) noexcept 
   return whole + (static_cast<double>(whole) < count);
 }
 
-/// Calls `wait` with the microseconds that are left until `deadline`, again if the clock was set
-/// back meanwhile.
+/// Calls `wait` with the microseconds that are left until `deadline`, and again if the clock was
+/// set back.
 template <class Clock, class Duration, class Wait>
 pinlane_status wait_until(const std::chrono::time_point<Clock, Duration>& deadline, Wait wait) {
   while (true) {
@@ -243,7 +243,7 @@ pinlane_status wait_until(const std::chrono::time_point<Clock, Duration>& deadli
   }
 }
 
-/// Refuses a negative time where 0 has a meaning of its own, or where there is nothing to wait for.
+/// Refuses a negative time if 0 has a special meaning, or if there is nothing to wait for.
 template <class Rep, class Period>
 void check_not_negative(std::chrono::duration<Rep, Period> time, const char* name) {
   if (time < time.zero()) {
@@ -253,7 +253,7 @@ void check_not_negative(std::chrono::duration<Rep, Period> time, const char* nam
   }
 }
 
-/// Calls `function` when the scope ends, however it ends.
+/// Calls `function` when the scope ends, also by an exception.
 template <class Function>
 struct at_exit {
   Function function;

@@ -1,5 +1,5 @@
 /// @file
-/// Running a program under many schedules of the emulated device.
+/// Runs a program under many schedules of the emulated device.
 
 #ifndef PINLANE_CPP_EXPLORE_HPP
 #define PINLANE_CPP_EXPLORE_HPP
@@ -20,7 +20,7 @@ inline namespace PINLANE_CPP_MODE {
 
 /// Which runs `explore` makes.
 struct exploration {
-  /// How many; 0: 100, or as many as there is time for.
+  /// The number of runs; 0: 100, or as many as the time limit allows.
   std::uint64_t runs = 0;
   /// No run starts after this time; 0: no limit.
   std::chrono::milliseconds time{0};
@@ -28,7 +28,7 @@ struct exploration {
   std::uint64_t seed = 1;
   /// How many more runs may be made to find a smaller one that fails.
   std::uint64_t shrink_runs = 1000;
-  /// The machine of each run. Its seed, its mode and its replay do not matter.
+  /// The options of each run's machine. Their seed, mode and replay are ignored.
   emulator_options machine{};
   /// How many devices it has, 1 to 64.
   int devices = 1;
@@ -43,7 +43,7 @@ struct exploration {
 struct explored {
   /// Whether a run failed.
   bool failed = false;
-  /// Whether no run failed, and all were made that were to be made.
+  /// Whether no run failed, and all requested runs were made.
   bool complete = false;
   /// How many runs were made, up to the first that failed.
   std::uint64_t runs = 0;
@@ -59,11 +59,11 @@ struct explored {
 
 namespace detail {
 
-/// Calls a program that `pinlane_explore` runs. Nothing is thrown into C.
+/// Calls a program that `pinlane_explore` runs. No exception reaches C.
 template <class Program>
 std::int32_t explored_program(void* user, pinlane_emulator* handle, char* message,
                               std::size_t capacity) noexcept {
-  // The handle is freed by who calls.
+  // The caller frees the handle.
   struct lent : emulator {
     using emulator::emulator;
     ~lent() { static_cast<void>(owner::release()); }
@@ -97,9 +97,9 @@ std::int32_t explored_program(void* user, pinlane_emulator* handle, char* messag
 /// Runs `program(machine)` under many schedules, on the calling thread, each time on a new emulated
 /// machine, an `emulator&`. It opens the devices with `machine.open`.
 ///
-/// A run fails if the program throws, or if its machine has findings, races included. The first run
-/// that fails is made as small as it gets, and printed on stderr with the text that repeats it:
-/// `PINLANE_REPLAY` in the environment makes that run alone. `pinlane_explore` says more.
+/// A run fails if the program throws, or if its machine has findings, including races. The first
+/// run that fails is made as small as possible, and printed on stderr with the text that repeats
+/// it: with `PINLANE_REPLAY` in the environment only that run is made. See `pinlane_explore`.
 ///
 /// @code
 ///   const pinlane::explored result = pinlane::explore({}, [](pinlane::emulator& machine) {
@@ -126,7 +126,7 @@ template <class Program>
   pinlane_explored ended = PINLANE_EXPLORED_INIT;
   std::string report(16384, '\0');
   std::size_t needed = 0;
-  // The address of a const program is given to C as if it were not; it is called as it is.
+  // C gets the address of a const program without const; the call restores the const.
   void* const user = const_cast<void*>(static_cast<const volatile void*>(&program));
   detail::check(pinlane_explore(&raw, detail::explored_program<plain>, user, &ended, report.data(),
                                 report.size(), &needed));

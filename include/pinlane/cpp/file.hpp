@@ -16,7 +16,7 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// A file that is open for reading. Elements lie in it as they do in memory.
+/// A file that is open for reading. Elements have the same layout in it as in memory.
 class file_reader : public detail::owner<pinlane_file, pinlane_file_free> {
 public:
   using owner::owner;
@@ -30,16 +30,16 @@ public:
     return open_with(path, PINLANE_FILE_DIRECT);
   }
 
-  /// The present size of the file.
+  /// The current size of the file.
   [[nodiscard]] std::uint64_t size_bytes() const {
     std::uint64_t bytes = 0;
     detail::check(pinlane_file_size(get(), &bytes));
     return bytes;
   }
 
-  /// Reads the file from `offset_bytes` on into `destination`, in page-locked memory, as much as
-  /// that has. Several threads read. Blocks until no device use of `destination` is pending, and
-  /// until everything is read.
+  /// Reads the file from `offset_bytes` on into `destination`, in page-locked memory, until it is
+  /// full. Uses several threads. Blocks until no device use of `destination` is pending, and until
+  /// everything is read.
   template <class Destination>
   void read(std::uint64_t offset_bytes, Destination&& destination) const {
     const auto to = destination.slice();
@@ -58,8 +58,8 @@ private:
 
 /// One range of `stream::upload_file_ranges`. It names memory and does not own it.
 struct file_range : pinlane_file_range {
-  /// From `offset_bytes` of the file on, to a `device_buffer` or a slice of one, as much as that
-  /// has.
+  /// From `offset_bytes` of the file on, to a `device_buffer` or a slice of one, for its whole
+  /// size.
   template <class Destination, detail::if_stays<Destination> = 0>
   file_range(std::uint64_t offset_bytes, Destination&& destination) : pinlane_file_range{} {
     const auto to = destination.slice();
@@ -70,7 +70,7 @@ struct file_range : pinlane_file_range {
     device_offset = to.offset_bytes();
   }
 
-  /// Not from temporaries: they would be gone when the copy is made. See `is_view`.
+  /// Not from temporaries, which are destroyed before the copy is made. See `is_view`.
   template <class Destination, detail::if_goes<Destination> = 0>
   file_range(std::uint64_t offset_bytes, Destination&& destination) = delete;
 
@@ -88,12 +88,12 @@ static_assert(sizeof(file_range) == sizeof(pinlane_file_range),
 
 namespace detail {
 
-/// What a stream does with files. `Self` is `stream` or `stream_ref`.
+/// The file copies of a stream. `Self` is `stream` or `stream_ref`.
 template <class Self>
 class file_operations {
 public:
-  /// Copies the bytes of `file` from `offset_bytes` on to `destination`, in device memory, as many
-  /// as that has. Blocks until they are read.
+  /// Copies the bytes of `file` from `offset_bytes` on to `destination`, in device memory, for its
+  /// whole size. Blocks until they are read.
   template <class Destination>
   ticket upload_file(const file_reader& file, std::uint64_t offset_bytes,
                      Destination&& destination) const {
@@ -105,8 +105,8 @@ public:
     });
   }
 
-  /// Copies `ranges`, a contiguous container of `file_range`, as one job: the device need not wait
-  /// between them. It is fastest in the order of the file. Destinations must not overlap. Blocks as
+  /// Copies `ranges`, a contiguous container of `file_range`, as one job, so the device does not
+  /// wait between them. Fastest in the order of the file. Destinations must not overlap. Blocks as
   /// `upload_file`.
   template <class Ranges>
   ticket upload_file_ranges(const file_reader& file, const Ranges& ranges) const {

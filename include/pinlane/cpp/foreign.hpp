@@ -1,5 +1,5 @@
 /// @file
-/// Work of your own on pinlane's buffers, in the same order as everything else.
+/// Your own work on pinlane's buffers, ordered as pinlane's work.
 
 #ifndef PINLANE_CPP_FOREIGN_HPP
 #define PINLANE_CPP_FOREIGN_HPP
@@ -16,28 +16,28 @@
 #include <utility>
 #include <vector>
 
-/// As the CUDA runtime declares it: a `cudaStream_t` is a `CUstream_st*`.
+/// Declared as in the CUDA runtime: a `cudaStream_t` is a `CUstream_st*`.
 struct CUstream_st;
 
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// A buffer that your own work uses, and how: made by `reading` or `writing`. It names the buffer
-/// and does not own it.
+/// A buffer that your own work uses, and its access, from `reading` or `writing`. It names the
+/// buffer and does not own it.
 struct use : pinlane_use {};
 static_assert(sizeof(use) == sizeof(pinlane_use), "an array of one is an array of the other");
 
 namespace detail {
 
-/// Ends work of the program's own without a ticket.
+/// Ends the program's own work without a ticket.
 inline pinlane_status end_foreign(pinlane_foreign* work) noexcept {
   return pinlane_foreign_end(work, nullptr);
 }
 
 } // namespace detail
 
-/// Work of your own between its begin and its end, from `stream::begin_foreign`. Everything that is
-/// on the stream when it ends counts as a use of the buffers. Destroying it ends it, on any thread.
+/// Your own work between its begin and its end, from `stream::begin_foreign`. Everything that is on
+/// the stream when it ends counts as a use of the buffers. Destroying it ends it, on any thread.
 class foreign_work : detail::owner<pinlane_foreign, detail::end_foreign> {
   using base = detail::owner<pinlane_foreign, detail::end_foreign>;
 
@@ -50,7 +50,7 @@ public:
   /// The stream's `cudaStream_t`, on which the work is enqueued.
   [[nodiscard]] CUstream_st* native_handle() const noexcept { return m_stream; }
 
-  /// Ends the work: its ticket. Then this object is empty, also if this throws.
+  /// Ends the work, and returns its ticket. This object is then empty, even if this throws.
   ticket finish() {
     pinlane_ticket* done = nullptr;
     detail::check(pinlane_foreign_end(base::release(), &done));
@@ -133,7 +133,7 @@ std::vector<use> joined(const Reads& reads, const Writes& writes) {
   return uses;
 }
 
-/// What a stream does with work of your own. `Self` is `stream` or `stream_ref`.
+/// Your own work on a stream. `Self` is `stream` or `stream_ref`.
 template <class Self>
 class foreign_operations {
 public:
@@ -158,7 +158,7 @@ public:
   ///
   /// If `launch` throws, or its thread ends in it (`pthread_exit`, cancellation), what it enqueued
   /// so far counts as a use. Then the exception continues, or the thread ends. With
-  /// `-fno-exceptions` a thread must not end in it: nothing gives the buffers back then.
+  /// `-fno-exceptions` a thread must not end in it, because nothing would give the buffers back.
   template <class Reads, class Writes, class Launch>
   ticket foreign(const Reads& reads, const Writes& writes, Launch&& launch) const {
     check_uses<Reads>();
@@ -166,8 +166,8 @@ public:
     return foreign(joined(reads, writes), std::forward<Launch>(launch));
   }
 
-  /// The same, with one list of uses: of `reading` or `writing` alone, or a vector that says at run
-  /// time what is used.
+  /// The same, with one list of uses: of `reading` or `writing` alone, or a vector of uses that is
+  /// known only at run time.
   ///
   /// @code
   ///   std::vector<pinlane::use> uses{pinlane::writing(out)};
@@ -182,7 +182,7 @@ public:
   }
 
   /// The same without a function object: the buffers are borrowed until the result is destroyed, or
-  /// its `finish` has given the ticket. So a coroutine may wait between the parts of its work.
+  /// its `finish` has returned the ticket. So a coroutine may wait between the parts of its work.
   ///
   /// @code
   ///   pinlane::foreign_work work = stream.begin_foreign(pinlane::reading(x), pinlane::writing(y));
@@ -192,7 +192,7 @@ public:
   ///   co_await work.finish();
   /// @endcode
   ///
-  /// That of a per-thread default stream ends on that thread only.
+  /// Work on a per-thread default stream must end on that thread.
   template <class Reads, class Writes>
   [[nodiscard]] foreign_work begin_foreign(const Reads& reads, const Writes& writes) const {
     check_uses<Reads>();

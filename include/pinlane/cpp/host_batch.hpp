@@ -1,5 +1,5 @@
 /// @file
-/// Batches in host memory, as a `prefetch` takes them.
+/// Batches in host memory, for a `prefetch`.
 
 #ifndef PINLANE_CPP_HOST_BATCH_HPP
 #define PINLANE_CPP_HOST_BATCH_HPP
@@ -23,7 +23,7 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// The slices of a batch, each with a name of its own.
+/// The slices of a batch, each with its own name.
 ///
 /// A batch in host memory is one of these:
 ///
@@ -47,13 +47,13 @@ inline namespace PINLANE_CPP_MODE {
 /// Several batches are visited and filled at once, each once, by threads of pinlane.
 class batch_slices {
 public:
-  /// A slice of pageable memory, which stays as it is until the batch is destroyed.
+  /// A slice of pageable memory, which does not change until the batch is destroyed.
   template <class Elements, detail::if_stays<Elements> = 0>
   void slice(std::string name, Elements&& elements) {
     detail::check_elements<void, Elements>();
     add(std::move(name), std::data(elements), std::size(elements), sizeof(*std::data(elements)));
   }
-  /// Not a temporary: it would be gone when it is copied. See `is_view`.
+  /// Not a temporary, which is destroyed before it is copied. See `is_view`.
   template <class Elements, detail::if_goes<Elements> = 0>
   void slice(std::string name, Elements&& elements) = delete;
 
@@ -146,8 +146,7 @@ void visit(Batch& batch, batch_slices& slices) {
   }
 }
 
-/// The exceptions of a producer, each from when it was thrown until the consumer asks for its
-/// batch.
+/// The exceptions of a producer. Each is kept until the consumer takes its batch.
 class producer_failures {
 public:
   /// Calls a function of the producer. An exception becomes a code.
@@ -167,7 +166,7 @@ public:
 #endif
   }
 
-  /// The exception behind a code, if there is one. It is forgotten.
+  /// Takes out the exception of a code, if there is one.
   [[nodiscard]] std::exception_ptr take(std::int32_t code) noexcept {
     const std::lock_guard<std::mutex> hold(m_lock);
     const auto found = m_thrown.find(code);
@@ -194,7 +193,7 @@ private:
 
 } // namespace detail
 
-/// A producer in C++ as C wants it: for `prefetch`.
+/// Adapts a C++ producer to the C interface, for `prefetch`.
 template <class Producer>
 class batch_source {
   using batch = std::decay_t<decltype(*std::declval<Producer&>()())>;

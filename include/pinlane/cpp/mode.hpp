@@ -1,12 +1,12 @@
 /// @file
-/// How a file is compiled: with or without exceptions, and with or without types at run time.
+/// The mode of a file: with or without exceptions, and with or without RTTI.
 ///
-/// Files of one program may differ in that. Functions that fail, and classes with virtual
+/// Files of one program may have different modes. Functions that can fail, and classes with virtual
 /// functions, are then compiled to different code, of which the linker would keep one for all
-/// files. So everything that these headers declare lies in an inline namespace for each way. A
-/// `stream` of a file with `-fno-exceptions` is another type than that of a file without that flag:
-/// programs pass such objects by their handles (`get()`), or do not link. The standard (C++17,
-/// C++20) makes no difference.
+/// files. So all declarations of these headers lie in an inline namespace for each mode. A `stream`
+/// of a file with `-fno-exceptions` is a different type than in a file without that flag: programs
+/// pass such objects by their handles (`get()`), or do not link. The standard (C++17, C++20) makes
+/// no difference.
 
 #ifndef PINLANE_CPP_MODE_HPP
 #define PINLANE_CPP_MODE_HPP

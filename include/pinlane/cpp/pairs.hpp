@@ -1,5 +1,5 @@
 /// @file
-/// Pairs of host and device memory that are copied over and over.
+/// Pairs of host and device memory that are copied repeatedly.
 
 #ifndef PINLANE_CPP_PAIRS_HPP
 #define PINLANE_CPP_PAIRS_HPP
@@ -48,7 +48,7 @@ struct pair_item : pinlane_pair {
     device_buffer = detail::set_device(device_offset, near.size(), device);
     bytes = near.size_bytes();
   }
-  /// Not from temporaries: they would be gone when the copies are made. See `is_view`.
+  /// Not from temporaries, which are destroyed before the copies are made. See `is_view`.
   template <class Host, class Device, detail::if_goes<Host, Device> = 0>
   pair_item(Host&& host, Device&& device) = delete;
 };
@@ -61,8 +61,8 @@ static_assert(sizeof(pair_item) == sizeof(pinlane_pair),
 /// cache. The first copy in a direction checks the pairs and lays out what the kernel reads; the
 /// others only enqueue.
 ///
-/// Between the copies the buffers are used as always. They are not owned: once one is destroyed,
-/// copies of the pairs fail with `PINLANE_STATUS_INVALID_HANDLE`. Once the memory of a
+/// Between the copies the buffers can be used as usual. They are not owned: after one is destroyed,
+/// copies of the pairs fail with `PINLANE_STATUS_INVALID_HANDLE`. After the memory of a
 /// `pinned_span` is given back, the pairs must not be copied. One thread at a time uses the list.
 ///
 /// @code
@@ -75,7 +75,8 @@ class pairs : public detail::owner<pinlane_pairs, pinlane_pairs_free> {
 public:
   using owner::owner;
 
-  /// The pairs of `items`, a contiguous container of `pair_item`, which may go.
+  /// The pairs of `items`, a contiguous container of `pair_item`, which may be destroyed
+  /// afterwards.
   template <class Items, detail::if_pageable<const Items> = 0>
   explicit pairs(const Items& items, route by = route::automatic) {
     static_assert(std::is_same_v<std::remove_const_t<detail::element_of<const Items>>, pair_item>,
@@ -90,12 +91,12 @@ public:
 
 namespace detail {
 
-/// What a stream does with pairs. `Self` is `stream` or `stream_ref`.
+/// The copies of pairs on a stream. `Self` is `stream` or `stream_ref`.
 template <class Self>
 class pair_operations {
 public:
   /// Copies the page-locked side of every pair to its device side. The copies have no order among
-  /// themselves, so what they write must not overlap. Ordered as `upload`; does not block.
+  /// themselves, so their destinations must not overlap. Ordered as `upload`; does not block.
   ticket upload_pairs(const pairs& list) const {
     return with_ticket(
         [&](pinlane_ticket** out) { return pinlane_upload_pairs(self(), list.get(), out); });

@@ -23,7 +23,7 @@ inline namespace PINLANE_CPP_MODE {
 /// Statistics of a pool. pinlane.h documents the members.
 using pool_stats = pinlane_pool_stats;
 
-/// Statistics of one block size of a pool. pinlane.h documents the members. It is a type of its own
+/// Statistics of one block size of a pool. pinlane.h documents the members. A separate type,
 /// because nvcc 13.0 does not compile a vector of the C struct as C++20.
 struct class_stats : pinlane_class_stats {};
 static_assert(sizeof(class_stats) == sizeof(pinlane_class_stats),
@@ -31,14 +31,14 @@ static_assert(sizeof(class_stats) == sizeof(pinlane_class_stats),
 
 /// How memory is page-locked.
 enum class page_locking : std::int32_t {
-  /// Taken from the system in huge pages, touched by several threads, and registered with CUDA.
-  /// An emulated machine with `watch_host` allocates instead: it sees no other memory.
+  /// Taken from the system in huge pages, touched by several threads, and registered with CUDA. An
+  /// emulated machine with `watch_host` allocates instead, because it sees no other memory.
   registered = PINLANE_PAGE_LOCKING_REGISTER,
   /// Allocated by the CUDA runtime.
   allocated = PINLANE_PAGE_LOCKING_ALLOCATE,
 };
 
-/// Options of a pool. 0 stands for the default.
+/// Options of a pool. 0 means the default.
 struct pool_options {
   /// The budget: the most that the pool may page-lock at a time. By default half of the memory.
   std::size_t max_bytes = 0;
@@ -57,18 +57,18 @@ struct pool_options {
   std::uint32_t growth_threads = 0;
   /// Maps the memory into the address space of the devices. With unified addressing it always is.
   bool mapped = false;
-  /// Makes the memory write-combined. The CPU reads such memory many times slower: it is for
+  /// Makes the memory write-combined. The CPU reads such memory many times slower, so use it for
   /// buffers that the host only writes, front to back.
   bool write_combined = false;
 };
 
-/// A pool of page-locked host memory. Its buffers live on when it is destroyed. The last of them,
-/// or the pool, waits for the device and gives the memory back to the system.
+/// A pool of page-locked host memory. Its buffers stay valid after it is destroyed. The last of
+/// them, or the pool, waits for the device and gives the memory back to the system.
 class pinned_pool : public detail::owner<pinlane_pool, pinlane_pool_free> {
 public:
   using owner::owner;
 
-  /// A pool for copies from and to `device`. Page-locks nothing yet.
+  /// A pool for copies from and to `device`. Does not page-lock memory yet.
   explicit pinned_pool(const device& device, pool_options options = {}) {
     pinlane_pool_options raw = PINLANE_POOL_OPTIONS_INIT;
     raw.max_bytes = options.max_bytes;
@@ -109,8 +109,8 @@ public:
     return buffer;
   }
 
-  /// As `alloc`, but only from memory that is page-locked already: it page-locks nothing and does
-  /// not wait. No value if no block of that size is free.
+  /// As `alloc`, but only from memory that is page-locked already: it does not page-lock memory and
+  /// does not wait. No value if no block of that size is free.
   template <class T>
   [[nodiscard]] std::optional<pinned_buffer<T>> try_alloc(std::size_t count) const {
     pinned_buffer<T> buffer;
@@ -127,8 +127,8 @@ public:
     return buffer;
   }
 
-  /// As `alloc`, but when the budget is spent it waits, for at most `timeout`, until there is room:
-  /// also for buffers that other threads destroy. Throws `PINLANE_STATUS_TIMED_OUT`.
+  /// As `alloc`, but when the budget is spent it waits, for at most `timeout`, until there is room,
+  /// even for buffers that other threads destroy. Throws `PINLANE_STATUS_TIMED_OUT`.
   template <class T, class Rep, class Period>
   [[nodiscard]] pinned_buffer<T> alloc_timeout(std::size_t count,
                                                std::chrono::duration<Rep, Period> timeout) const {
@@ -170,8 +170,8 @@ public:
   }
 
 #if defined(PINLANE_CPP_COROUTINES)
-  /// The same for `co_await`, which gives the `pinned_buffer<T>`. The pool must be alive when it is
-  /// awaited.
+  /// The same for `co_await`, which returns the `pinned_buffer<T>`. The pool must be alive when it
+  /// is awaited.
   template <class T>
   [[nodiscard]] auto alloc_async(std::size_t count) const {
     return awaitable(alloc_call<T>{get(), count});
@@ -198,7 +198,7 @@ public:
   [[nodiscard]] std::vector<class_stats> classes() const {
     std::vector<class_stats> found;
     std::size_t count = 0;
-    do { // again if other threads added sizes meanwhile
+    do { // again if other threads added sizes
       found.resize(count);
       detail::check(pinlane_pool_get_class_stats(get(), found.data(), found.size(), &count));
     } while (count > found.size());
@@ -206,7 +206,7 @@ public:
     return found;
   }
 
-  /// The statistics in words, for people.
+  /// The statistics as text, for people.
   [[nodiscard]] std::string stats_text() const { return stats_as(PINLANE_STATS_TEXT, ""); }
 
   /// The statistics as one JSON object, also by block size. Times are in nanoseconds.
@@ -300,7 +300,7 @@ pinned_pool pinned_buffer<T>::pool() const {
   return pinned_pool(handle);
 }
 
-/// A pool with the name that its metrics have. It names the pool and does not own it.
+/// A pool, and the name of its metrics. It refers to the pool and does not own it.
 struct named_pool {
   named_pool(std::string called, const pinned_pool& of) : name(std::move(called)), pool(of.get()) {}
 

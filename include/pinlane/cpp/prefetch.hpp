@@ -23,9 +23,9 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// A batch on the device. Work on the stream of its `prefetch` is ordered after the copy; work on
-/// other streams if it uses the slices. Destroying it does not wait: its memory serves a later
-/// batch, behind all that the stream has been given by then.
+/// A batch on the device. Work on the stream of its `prefetch` is ordered after the copy. Work on
+/// other streams is ordered if it uses the slices. Destroying it does not wait: its memory is
+/// reused for a later batch, after all work that is on the stream by then.
 class device_batch : public detail::owner<pinlane_device_buffer, pinlane_device_buffer_free> {
 public:
   device_batch() noexcept = default;
@@ -42,14 +42,14 @@ public:
 #endif
   }
 
-  /// The batch's place in the order in which the producer gave them, from 0.
+  /// The number of the batch in the producer's order, from 0.
   [[nodiscard]] std::uint64_t index() const {
     std::uint64_t index = 0;
     detail::check(pinlane_device_batch_index(get(), &index));
     return index;
   }
 
-  /// Tells when the batch is on the device. The stream of the `prefetch` waits for it anyway.
+  /// Complete when the batch is on the device. The stream of the `prefetch` waits for it anyway.
   [[nodiscard]] pinlane::ticket ticket() const {
     pinlane_ticket* handle = nullptr;
     detail::check(pinlane_device_batch_ticket(get(), &handle));
@@ -65,7 +65,7 @@ public:
     return names;
   }
 
-  /// The slice of that name, for copies. `T` is the type that the producer's batch had.
+  /// The slice with this name, for copies. `T` is its type in the producer's batch.
   template <class T>
   [[nodiscard]] device_slice<T> slice(const std::string& name = "0") {
     return find<T>(name);
@@ -82,7 +82,7 @@ public:
     detail::check(pinlane_device_buffer_address(get(), &first));
     return reinterpret_cast<T*>(static_cast<char*>(first) + find<T>(name).offset_bytes());
   }
-  /// Not of a temporary: the memory would be gone.
+  /// Not of a temporary, whose memory would be freed.
   template <class T>
   T* address(const std::string& name = "0") const&& = delete;
 
@@ -92,8 +92,8 @@ private:
     std::size_t offset, bytes;
   };
 
-  /// Asks for all slices, before `stream::foreign` can have borrowed the batch. Of an empty object
-  /// it asks nothing: the last error stays.
+  /// Reads all slices, before `stream::foreign` can have borrowed the batch. Makes no call for an
+  /// empty object, so that the last error stays.
   void learn() {
     std::size_t count = 0;
     if (get() != nullptr) {
@@ -128,8 +128,8 @@ private:
 
 /// Options of a pipeline.
 struct prefetch_options {
-  /// How many batches may be ready or in the making, those that the consumer holds not counted: 1
-  /// to 65536.
+  /// How many batches may be ready or in progress: 1 to 65536. Batches that the consumer holds do
+  /// not count.
   std::uint32_t depth = 3;
   /// How many threads pull, fill and copy: 1 to 256.
   std::uint32_t workers = 2;
@@ -139,10 +139,10 @@ struct prefetch_options {
   bool drop_last = false;
 };
 
-/// How far a pipeline has come. pinlane.h documents the members.
+/// The progress of a pipeline. pinlane.h documents the members.
 using prefetch_progress = pinlane_prefetch_progress;
 
-/// A pipeline: threads of pinlane call a producer, and copy what it gives to a device.
+/// A pipeline: threads of pinlane call a producer, and copy its batches to a device.
 ///
 /// @code
 ///   pinlane::prefetch batches(pool, stream, [&]() -> std::optional<std::vector<float>> {
@@ -154,21 +154,21 @@ using prefetch_progress = pinlane_prefetch_progress;
 ///   }
 /// @endcode
 ///
-/// - **The producer** is a function object that gives a `std::optional` of a batch, or nothing at
-///   the end. One thread at a time calls it. `host_batch.hpp` says what a batch may be. The
-///   producer and its batches are destroyed by threads of pinlane or by this object.
-/// - **Errors.** What the producer or a batch throws is thrown by the call that would have given
-///   the batch. The next call gives the next batch.
+/// - **The producer** is a function object that returns a `std::optional` of a batch, empty at the
+///   end. One thread at a time calls it. `host_batch.hpp` says what a batch may be. The producer
+///   and its batches are destroyed by threads of pinlane or by this object.
+/// - **Errors.** An exception of the producer or of a batch is thrown by the call that would have
+///   returned the batch. The next call returns the next batch.
 /// - **The end.** The destructor waits until the producer and all batches' functions have returned.
-///   So they may refer to what outlives this object. Device batches live on.
-/// - **Threads.** One thread at a time asks for batches.
+///   So they may refer to objects that outlive this one. Device batches stay valid.
+/// - **Threads.** One thread at a time takes batches.
 class prefetch : public detail::owner<pinlane_prefetch, pinlane_prefetch_free> {
   using base = detail::owner<pinlane_prefetch, pinlane_prefetch_free>;
 
 public:
   prefetch() noexcept = default;
 
-  /// Starts threads that copy what `producer` gives to the device of `stream`, for work on that
+  /// Starts threads that copy the batches of `producer` to the device of `stream`, for work on that
   /// stream. Batches that are filled, and small ones, go through blocks of `pool`.
   template <class Producer>
   prefetch(const pinned_pool& pool, stream_ref stream, Producer producer,
@@ -202,11 +202,11 @@ public:
   }
   ~prefetch() { stop(); }
 
-  /// The handle calls the producer, which is this object's.
+  /// The handle calls the producer, which this object owns.
   pinlane_prefetch* release() = delete;
 
-  /// The next batch, or none at the end. Blocks until it is on its way, and makes the stream wait,
-  /// on the device, until it is there.
+  /// The next batch, or none at the end. Blocks until its copy is enqueued, and makes the stream
+  /// wait, on the device, until it is complete.
   [[nodiscard]] std::optional<device_batch> next() {
     device_batch batch;
     const pinlane_status status = next_by(batch, pinlane_prefetch_next);
@@ -217,8 +217,8 @@ public:
     return without_exception(next_by(batch, pinlane_prefetch_next));
   }
 
-  /// As `next`, but blocks for at most `timeout`. Throws `PINLANE_STATUS_TIMED_OUT`; the batch is
-  /// left for a later call.
+  /// As `next`, but blocks for at most `timeout`. Throws `PINLANE_STATUS_TIMED_OUT`; the batch
+  /// stays for a later call.
   template <class Rep, class Period>
   [[nodiscard]] std::optional<device_batch>
   next_timeout(std::chrono::duration<Rep, Period> timeout) {
@@ -248,8 +248,8 @@ public:
   }
 
   /// As `next`, but does not block: calls `prefetched` with a status and a `device_batch`, which is
-  /// empty unless the status is `PINLANE_STATUS_OK`. Until then other calls that ask for a batch
-  /// get `BUSY`. See `request`.
+  /// empty unless the status is `PINLANE_STATUS_OK`. Until then other calls for a batch get `BUSY`.
+  /// See `request`.
   template <class Prefetched>
   request next_async(Prefetched prefetched) {
     pinlane_request* made = nullptr;
@@ -258,12 +258,12 @@ public:
   }
 
 #if defined(PINLANE_CPP_COROUTINES)
-  /// The same for `co_await`, which gives the `std::optional<device_batch>`, or throws.
+  /// The same for `co_await`, which returns the `std::optional<device_batch>`, or throws.
   [[nodiscard]] auto next_async() { return awaitable(next_call{get(), m_failures}); }
 #endif
 
-  /// Goes through the batches, from the next one on, for as long as there are any. The reference is
-  /// to a batch that lives until the next one is taken; move it away to keep it.
+  /// Iterates over the batches, from the next one on. The reference is to a batch that lives until
+  /// the next one is taken; move it out to keep it.
   class iterator {
   public:
     using iterator_category = std::input_iterator_tag;
@@ -276,7 +276,7 @@ public:
     [[nodiscard]] device_batch& operator*() const noexcept { return *m_of->m_current; }
     [[nodiscard]] device_batch* operator->() const noexcept { return &*m_of->m_current; }
     iterator& operator++() {
-      m_of->m_current.reset(); // its memory serves the next ones
+      m_of->m_current.reset(); // its memory can be reused
       m_of->m_current = m_of->next();
       m_of = m_of->m_current ? m_of : nullptr;
       return *this;
@@ -298,7 +298,7 @@ public:
   [[nodiscard]] iterator begin() { return iterator(*this); }
   [[nodiscard]] iterator end() noexcept { return {}; }
 
-  /// The counters. Any thread may ask.
+  /// The counters. Any thread may read them.
   [[nodiscard]] prefetch_progress progress() const {
     prefetch_progress progress = PINLANE_PREFETCH_PROGRESS_INIT;
     detail::check(pinlane_prefetch_get_progress(get(), &progress));
@@ -308,7 +308,7 @@ public:
 private:
   using failures = std::shared_ptr<detail::producer_failures>;
 
-  /// What a call gave, as the program sees it.
+  /// Converts the result of a call for the program.
   static std::optional<device_batch> given(const std::optional<error>& failure, device_batch batch,
                                            const failures& failures) {
     if (!failure) {
@@ -376,11 +376,12 @@ private:
   };
 #endif
 
-  /// Waits until the producer is called no more.
+  /// Waits until the producer is no longer called.
   void stop() noexcept {
     m_current.reset();
     if (pinlane_prefetch_free(base::release()) != PINLANE_STATUS_OK && m_source) {
-      // Only inside the producer itself, or a host function: it goes on, so it stays for ever.
+      // Fails only inside the producer itself, or a host function: the producer may still be
+      // called, so it leaks.
       static_cast<void>(new (std::nothrow) std::shared_ptr<void>(m_source));
     }
     m_source.reset();

@@ -1,5 +1,5 @@
 /// @file
-/// Timelines of what devices and threads do.
+/// Timelines of the work of devices and threads.
 
 #ifndef PINLANE_CPP_RECORDING_HPP
 #define PINLANE_CPP_RECORDING_HPP
@@ -12,9 +12,8 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// Notes what happens on devices, with the devices' own clocks, and what threads of the host do for
-/// them, until it is stopped. Destroying it forgets what it has noted. One thread at a time uses
-/// it.
+/// Records the work on devices, with the devices' own clocks, and the work of host threads for
+/// them, until it is stopped. Destroying it drops its notes. One thread at a time uses it.
 ///
 /// @code
 ///   pinlane::recording recording(device);
@@ -35,23 +34,23 @@ public:
     add(device);
   }
 
-  /// Notes what happens on `device`, too, from now on. A device has one recording at a time.
+  /// Also records `device` from now on. A device has one recording at a time.
   void add(const device& device) const {
     detail::check(pinlane_device_record(device.get(), get()));
   }
 
-  /// Ends the recording. Blocks until all recorded work is complete. Once more, it does nothing.
+  /// Ends the recording. Blocks until all recorded work is complete. A second call does nothing.
   void stop() const { detail::check(pinlane_recording_stop(get())); }
 
-  /// How many spans were noted. The recording was stopped; as for all that follow.
+  /// The number of recorded spans. This and the following functions need a stopped recording.
   [[nodiscard]] std::size_t spans() const {
     std::size_t spans = 0;
     detail::check(pinlane_recording_counts(get(), &spans, nullptr));
     return spans;
   }
 
-  /// How much is not there: operations whose device could not tell their times, and spans beyond
-  /// the first million.
+  /// The number of missing spans: operations whose times are unknown, and spans beyond the first
+  /// million.
   [[nodiscard]] std::size_t missing() const {
     std::size_t missing = 0;
     detail::check(pinlane_recording_counts(get(), nullptr, &missing));
@@ -59,7 +58,7 @@ public:
   }
 
   /// Writes JSON in Chrome's trace event format, one track for each thread and each stream.
-  /// Perfetto (ui.perfetto.dev) and chrome://tracing open it. A file that is there is replaced.
+  /// Perfetto (ui.perfetto.dev) and chrome://tracing open it. Replaces an existing file.
   void write_json(const std::string& path) const {
     detail::check(pinlane_recording_write(get(), PINLANE_TRACE_JSON, path.c_str()));
   }

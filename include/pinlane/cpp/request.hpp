@@ -1,5 +1,5 @@
 /// @file
-/// Calls whose outcome a function object is told of, and what `co_await` makes of them.
+/// Calls that report their outcome to a function object, and their form for `co_await`.
 
 #ifndef PINLANE_CPP_REQUEST_HPP
 #define PINLANE_CPP_REQUEST_HPP
@@ -20,7 +20,7 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// A call whose outcome a function object is told of. Destroying it does not change the call.
+/// A call that reports its outcome to a function object. Destroying it does not change the call.
 ///
 /// The function object is called once, by a thread of pinlane, with a status first. If that is not
 /// `PINLANE_STATUS_OK`, `pinlane::error(status)` is the error, as long as the function object makes
@@ -36,7 +36,7 @@ public:
 
 namespace detail {
 
-/// The error that a callback is told of; none for `PINLANE_STATUS_OK`.
+/// The error that a callback gets; none for `PINLANE_STATUS_OK`.
 inline std::optional<error> failure_of(pinlane_status status) {
   return status == PINLANE_STATUS_OK ? std::nullopt : std::optional<error>(status);
 }
@@ -48,8 +48,8 @@ void call_once(void* user, Told... told) noexcept {
   (*function)(told...);
 }
 
-/// Starts a call of the C interface that tells `function` of its outcome, which is a `Told...`.
-/// `start` gets the callback, the callback's first argument, and the place for the request.
+/// Starts a call of the C interface that reports its outcome, a `Told...`, to `function`. `start`
+/// gets the callback, the callback's first argument, and the place for the request.
 template <class... Told, class Function, class Start>
 pinlane_status start(Function&& function, pinlane_request** request, Start start) {
   using object = std::decay_t<Function>;
@@ -81,16 +81,16 @@ inline namespace PINLANE_CPP_MODE {
 
 namespace detail {
 
-/// What a coroutine and the callback share.
+/// The state that a coroutine and the callback share.
 ///
 /// - Either the callback resumes the coroutine, or the coroutine was destroyed before that.
-/// - It lives until both have let go of it.
+/// - It lives until both have released it.
 template <class Outcome>
 class rendezvous {
 public:
   explicit rendezvous(std::coroutine_handle<> coroutine) noexcept : m_coroutine(coroutine) {}
 
-  /// For the callback: leaves the outcome, and returns the coroutine if it still waits.
+  /// For the callback: stores the outcome, and returns the coroutine if it still waits.
   [[nodiscard]] std::coroutine_handle<> tell(Outcome outcome) noexcept {
     const std::lock_guard<std::mutex> hold(m_lock);
     m_outcome.emplace(std::move(outcome));
@@ -103,7 +103,8 @@ public:
     return std::move(*m_outcome);
   }
 
-  /// For a coroutine that is destroyed while it waits. Returns the request, to be withdrawn.
+  /// For a coroutine that is destroyed while it waits. Returns the request, for the caller to
+  /// withdraw.
   [[nodiscard]] request leave() noexcept {
     const std::lock_guard<std::mutex> hold(m_lock);
     m_coroutine = nullptr;
@@ -122,18 +123,18 @@ private:
   request m_request;
 };
 
-/// Resumes on the thread that was told: a helper thread of pinlane.
+/// Resumes on the thread of the callback: a helper thread of pinlane.
 struct resume_here {
   void operator()(std::coroutine_handle<> coroutine) const { coroutine.resume(); }
 };
 
 } // namespace detail
 
-/// What `co_await` takes: a call that is made when a coroutine awaits it.
+/// The operand of `co_await`: a call that is made when a coroutine awaits it.
 ///
 /// A helper thread of pinlane resumes the coroutine, or an executor does: see `resume_on`. The
-/// coroutine may keep the helper for as long as it likes: others take over. While it waits it may
-/// be destroyed, which withdraws the call; but not while it is being resumed.
+/// coroutine may block the helper: others take over. The coroutine may be destroyed while it waits,
+/// which withdraws the call, but not while it is being resumed.
 template <class Call, class Executor = detail::resume_here>
 class awaitable {
   using outcome = typename Call::outcome;
@@ -153,7 +154,8 @@ public:
   [[nodiscard]] bool await_ready() const noexcept { return m_call.is_done(); }
 
   void await_suspend(std::coroutine_handle<> coroutine) {
-    // As soon as the call is made, another thread may resume the coroutine and destroy this object.
+    // After the call is made, another thread may resume the coroutine and destroy this object at
+    // any time.
     const auto shared = std::make_shared<detail::rendezvous<outcome>>(coroutine);
     m_shared = shared;
     auto tell = [shared, executor = m_executor](outcome told) mutable noexcept {
@@ -162,7 +164,7 @@ public:
       }
     };
     pinlane_request* made = nullptr;
-    detail::check(m_call.start(std::move(tell), &made)); // what it throws goes to the coroutine
+    detail::check(m_call.start(std::move(tell), &made)); // an exception goes to the coroutine
     shared->keep(request(made));
   }
 

@@ -21,9 +21,9 @@
 namespace pinlane {
 namespace any_mode {
 
-/// A memory resource of a pool. It is one class for files of every mode, so that their resources
-/// know each other. A resource of a file without RTTI has no type information: `dynamic_cast` of
-/// it crashes. So resources are known by their virtual tables.
+/// A memory resource of a pool. One class for files of every mode, so that their resources
+/// recognise each other. A resource of a file without RTTI has no type information, and
+/// `dynamic_cast` of it crashes. So resources are recognised by their virtual tables.
 class pool_resource : public std::pmr::memory_resource {
 public:
   pool_resource(const pool_resource&) = delete;
@@ -32,7 +32,7 @@ public:
 protected:
   pool_resource() noexcept = default;
 
-  /// For the constructor of a final class, which keeps the pool.
+  /// For the constructor of a final class, which owns the pool.
   void introduce(pinlane_pool* pool) noexcept {
     m_pool = pool;
     const void* const own = table_of(*this);
@@ -44,7 +44,7 @@ protected:
     }
   }
 
-  /// Whether another resource is one of the same pool.
+  /// Whether another resource has the same pool.
   [[nodiscard]] bool has_pool_of(const std::pmr::memory_resource& other) const noexcept {
     const void* const table = table_of(other);
     for (const std::atomic<const void*>& known : s_tables) {
@@ -78,8 +78,8 @@ private:
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// The pool has no memory to give, or not in time. Containers, and programs that use them, expect a
-/// `std::bad_alloc`, so this is one, and `cause()` is the `pinlane::error` that says why.
+/// The pool has no memory, or not in time. Containers, and programs that use them, expect a
+/// `std::bad_alloc`, so this is one, and `cause()` is the `pinlane::error` with the reason.
 ///
 /// It is not derived from `pinlane::error` as well: it would then have two bases `std::exception`,
 /// and `catch (const std::exception&)` would not catch it.
@@ -98,7 +98,7 @@ private:
 
 namespace detail {
 
-// What the memory resources share.
+// The common functions of the memory resources.
 
 /// `timeout` is in microseconds.
 inline void* allocate(const pinned_pool& pool, std::size_t bytes, std::size_t alignment,
@@ -117,8 +117,8 @@ inline void* allocate(const pinned_pool& pool, std::size_t bytes, std::size_t al
   return memory;
 }
 
-/// Succeeds even while another thread records a use. It refuses memory that the pool did not give;
-/// nothing happens then, because a container cannot be told.
+/// Succeeds even while another thread records a use. Ignores memory that is not from the pool,
+/// because a container cannot handle an error.
 inline void deallocate(const pinned_pool& pool, void* memory) noexcept {
   static_cast<void>(pinlane_pool_deallocate(pool.get(), memory));
 }
@@ -137,19 +137,19 @@ inline bool is_same(const pinned_pool& pool, const pinned_pool& other) noexcept 
 ///   std::pmr::vector<float> samples(1000, &resource);
 /// @endcode
 ///
-/// - **Copies** know the memory: `stream.upload(samples, gpu)` goes at the full speed of the link,
-///   and returns when the elements may be changed. `stream.upload(pinned_span(samples), gpu)`
+/// - **Copies** recognise the memory: `stream.upload(samples, gpu)` runs at the full speed of the
+///   link, and returns when the elements may be changed. `stream.upload(pinned_span(samples), gpu)`
 ///   returns at once.
-/// - It is **plain memory**: nothing waits for a device that still uses it, as a `pinned_buffer`
-///   does. Copies of a `pinned_span`, and your own CUDA calls, must be complete before the host
+/// - It is **plain memory**: unlike a `pinned_buffer`, it does not wait for a device that still
+///   uses it. Copies of a `pinned_span`, and your own CUDA calls, must be complete before the host
 ///   accesses it. Your own CUDA calls must also be complete, or recorded with `record_use`, before
 ///   the container frees it.
 /// - Throws `pinlane::bad_alloc`; with `-fno-exceptions`, prints its message and aborts. Blocks as
 ///   `pinned_pool::alloc` or, with a timeout, as `pinned_pool::alloc_timeout`.
 /// - Each allocation takes a block of at least 256 bytes. For many small nodes put a
 ///   `std::pmr::unsynchronized_pool_resource` between this and the container.
-/// - Keeps the pool alive, and must outlive what was allocated with it. Resources of one pool are
-///   equal, whatever their timeouts.
+/// - Keeps the pool alive, and must outlive all memory allocated with it. Resources of one pool are
+///   equal, even with different timeouts.
 /// - A forked child does not have the memory, and must not touch it; freeing it there does nothing.
 class pinned_resource final : public any_mode::pool_resource {
 public:
@@ -163,11 +163,11 @@ public:
     introduce(m_pool.get());
   }
 
-  /// The pool that gives the memory.
+  /// The pool that provides the memory.
   [[nodiscard]] const pinned_pool& pool() const noexcept { return m_pool; }
 
-  /// Counts everything on `stream` now as a use of the allocation that holds `memory`: after it is
-  /// freed, the pool reuses it only when that work is complete. Call it after your own work is
+  /// Records everything on `stream` now as a use of the allocation that contains `memory`: after it
+  /// is freed, the pool reuses it only when that work is complete. Call it after your own work is
   /// enqueued. Does not block.
   void record_use(const void* memory, stream_ref stream) const {
     detail::check(pinlane_pool_record_use(m_pool.get(), memory, stream.get()));

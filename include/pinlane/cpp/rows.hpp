@@ -15,7 +15,7 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// All rows in their order, in place of their numbers.
+/// All rows in order, instead of numbers.
 struct all_rows_t {
   explicit all_rows_t() = default;
 };
@@ -27,8 +27,8 @@ inline constexpr all_rows_t all_rows{};
 ///
 /// - Numbers in host memory are read and checked at the call. Numbers in device memory are read
 ///   when the copy runs, in stream order: a row whose number is not in the table is not copied.
-/// - A row that is read may come twice. A row that is written may not: numbers in host memory are
-///   checked, unless `distinct` says that they need not be.
+/// - A row that is read may be named twice. A row that is written may not: numbers in host memory
+///   are checked, unless `distinct` turns the check off.
 class indices {
 public:
   indices(all_rows_t) noexcept {}
@@ -55,8 +55,8 @@ public:
     }
   }
 
-  /// The same numbers, with the promise that none comes twice, so that nobody looks. If one does
-  /// all the same, each byte of a row that is written is one of those that come there, or the copy
+  /// The same numbers, with the promise that none is repeated, which skips the check. If one is
+  /// repeated nevertheless, each byte of a written row comes from one of its sources, or the copy
   /// fails with `PINLANE_STATUS_INVALID_VALUE`.
   [[nodiscard]] indices distinct() const noexcept {
     indices promised = *this;
@@ -74,7 +74,7 @@ private:
 
 namespace detail {
 
-/// Names the host's table and the device's table, and checks that their elements fit.
+/// Sets the host table and the device table, and checks that their elements match.
 template <class T, class Host, class Device>
 void set_tables(pinlane_layer& layer, Host& host, Device& device, bool up) noexcept {
   using host_element = std::remove_const_t<element_of<Host>>;
@@ -124,7 +124,7 @@ struct upload_layer : pinlane_layer {
     detail::check_writable<decltype(destination.slice())>();
     detail::set_tables<T>(*this, source, destination, true);
   }
-  /// Not from temporaries: they would be gone when the copy is made. See `is_view`.
+  /// Not from temporaries, which are destroyed before the copy is made. See `is_view`.
   template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
   upload_layer(Source&& source, Destination&& destination) = delete;
 };
@@ -149,7 +149,7 @@ struct download_layer : pinlane_layer {
     }
     detail::set_tables<T>(*this, destination, source, false);
   }
-  /// Not from temporaries: they would be gone when the copy is made. See `is_view`.
+  /// Not from temporaries, which are destroyed before the copy is made. See `is_view`.
   template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
   download_layer(Source&& source, Destination&& destination) = delete;
 };
@@ -164,13 +164,14 @@ static_assert(sizeof(download_layer<char>) == sizeof(pinlane_layer),
 
 namespace detail {
 
-/// What a stream does with rows of tables. `Self` is `stream` or `stream_ref`.
+/// The copies of rows on a stream. `Self` is `stream` or `stream_ref`.
 template <class Self>
 class row_operations {
 public:
   /// Gathers rows of `table`, in page-locked or pageable memory: row `i` of `rows`, in device
   /// memory, gets row `numbers[i]` of the table. A row has `rows.size() / numbers.size()` elements.
-  /// Numbers may come twice. `all_rows` is refused, as it does not say how long a row is.
+  /// Numbers may be repeated. `all_rows` is refused, because it does not determine the length of a
+  /// row.
   ///
   /// Ordered as `upload`, as a use of the whole table. Does not block if `table` is a
   /// `pinned_buffer`, a slice of one or a `pinned_span`; pageable memory may be reused when the
@@ -193,12 +194,12 @@ public:
 
   /// Scatters `rows`, in device memory, to rows of `table`, in page-locked or pageable memory: row
   /// `numbers[i]` of the table gets row `i` of `rows`. A row has `rows.size() / numbers.size()`
-  /// elements. No row of the table may come twice. `all_rows` is refused, as it does not say how
-  /// long a row is.
+  /// elements. No row of the table may be named twice. `all_rows` is refused, because it does not
+  /// determine the length of a row.
   ///
   /// Ordered as `upload_rows`. Does not block if `table` is a `pinned_buffer` or a slice of one:
-  /// `read` of it waits for the rows; nor if it is a `pinned_span`: wait for the ticket. In
-  /// pageable memory they have arrived when the call returns.
+  /// `read` of it waits for the rows. Does not block either if it is a `pinned_span`: wait for the
+  /// ticket. In pageable memory the rows have arrived when the call returns.
   template <class Rows, class Table>
   ticket download_rows(const Rows& rows, const indices& numbers, Table&& table) const {
     auto from = rows.slice();
@@ -210,8 +211,8 @@ public:
 
   /// Copies blocks of the tables of `layers`, a contiguous container of `upload_layer`: in each
   /// layer, block `to[i]` of the destination gets block `from[i]` of the source. A block has
-  /// `block` elements. Each table is a whole number of blocks, and all layers have as many.
-  /// `all_rows` names all blocks in their order, as many as the other side names.
+  /// `block` elements. Each table is a whole number of blocks, the same in all layers. `all_rows`
+  /// names the first blocks in order, as many as the other side names.
   ///
   /// Ordered, and blocking, as `upload_rows`. Destinations must not overlap.
   ///

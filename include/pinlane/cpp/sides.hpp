@@ -22,7 +22,7 @@ namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
 /// Whether a `T` names memory that outlives it: slices and spans do, containers and buffers do not.
-/// A batch or a list of ranges takes temporaries of such types only. Specialise it for your own
+/// A batch or a list of ranges takes temporaries only of such types. Specialise it for your own
 /// views.
 template <class T>
 inline constexpr bool is_view =
@@ -35,22 +35,21 @@ inline constexpr bool is_view<basic_slice<T, Handle>> = true;
 template <class T>
 inline constexpr bool is_view<span<T>> = true;
 
-/// Elements in memory of a pool that a container has, such as a `std::pmr::vector` with a
-/// `pinned_resource`. Copies from and to them are as those of a `pinned_buffer`: they return at
-/// once.
+/// The elements of a container in memory of a pool, such as a `std::pmr::vector` with a
+/// `pinned_resource`. Copies from and to them return at once, like those of a `pinned_buffer`.
 ///
 /// @code
 ///   std::pmr::vector<float> samples(n, &resource);
 ///   auto copied = stream.upload(pinlane::pinned_span(samples), gpu);
 /// @endcode
 ///
-/// Items of a batch, pairs and rows take it where they take a `pinned_buffer`. A list of `pairs`
-/// must not be copied any more once the memory has been given back.
+/// Items of a batch, pairs and rows take it like a `pinned_buffer`. A list of `pairs` must not be
+/// copied after the memory has been given back.
 ///
-/// - Until the ticket is done, do not write what is being uploaded, nor access what is being
-///   downloaded.
-/// - The container may be destroyed meanwhile, and give its memory back: the pool reuses it only
-///   when the copy is complete.
+/// - Until the ticket is complete, do not write to memory that is being uploaded, and do not access
+///   memory that is being downloaded.
+/// - The container may be destroyed before, and give its memory back: the pool reuses it only when
+///   the copy is complete.
 /// - A copy of memory that does not lie in one allocation of a pool fails with
 ///   `PINLANE_STATUS_INVALID_VALUE`.
 template <class T>
@@ -91,11 +90,11 @@ template <class Side>
 inline constexpr bool is_pinned_span =
     is_pinned_span_type<std::remove_const_t<std::remove_reference_t<Side>>>;
 
-/// Names memory of a pool as the host's side of a copy, a pair or a layer.
+/// Sets memory of a pool as the host side of a copy, a pair or a layer.
 template <class Named, class T>
 void set_pinned(Named& named, const pinned_span<T>& memory) noexcept {
   static_assert(std::is_trivially_copyable_v<T>, "elements are copied as bytes");
-  named.pinned = const_cast<std::remove_const_t<T>*>(memory.address()); // whoever writes, checks
+  named.pinned = const_cast<std::remove_const_t<T>*>(memory.address()); // writers check constness
 }
 
 /// Whether the memory of an argument outlives the call. `Passed` is deduced from a forwarding
@@ -158,7 +157,7 @@ constexpr void check_writable() noexcept {
   static_assert(!std::is_const_v<element_of<Side>>, "the destination is const");
 }
 
-/// The number of elements of the host's side.
+/// The number of elements of the host side.
 template <class Side>
 std::size_t size_of(const Side& side) noexcept {
   if constexpr (is_pageable<Side>) {
@@ -174,7 +173,7 @@ std::size_t pageable_bytes(const Pageable& side) noexcept {
   return in_bytes(std::size(side), sizeof(*std::data(side)));
 }
 
-/// Makes it this thread's last error that two sides have different lengths.
+/// Sets this thread's last error: two sides have different lengths.
 inline pinlane_status lengths_differ(std::size_t source, std::size_t destination) noexcept {
   char text[128];
   std::snprintf(text, sizeof(text), "%zu elements do not fit %zu: take slices of equal length",

@@ -1,4 +1,5 @@
-/// @file How pageable memory is copied: the page-locked slots of a device, and the threads of the
+/// @file
+/// Options for copies of pageable memory: the page-locked slots of a device, and the threads of the
 /// process.
 
 #ifndef PINLANE_CPP_STAGING_HPP
@@ -14,15 +15,15 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// The page-locked memory through which copies of pageable memory go. 0 stands for the default.
+/// The page-locked memory through which copies of pageable memory go. 0 means the default.
 struct staging_options {
   /// The most page-locked memory for large copies. Small copies take up to half as much in
   /// addition.
   std::size_t ring_bytes = 0;
   /// The size of a slot: the largest portion that the copy engine gets at once.
   std::size_t slot_bytes = 0;
-  /// The first portion of a short upload. A longer upload begins with a thirty-second of its
-  /// length. Portions grow to an eighth of the copy, at most a slot.
+  /// The first portion of a short upload. A longer upload begins with 1/32 of its length. Portions
+  /// grow to 1/8 of the copy, and to at most a slot.
   std::size_t first_bytes = 0;
   /// How many bytes a thread copies at a time.
   std::size_t unit_bytes = 0;
@@ -37,10 +38,10 @@ struct staging_options {
   bool streaming = true;
 };
 
-/// The threads that help callers to copy pageable memory. 0 stands for the default.
+/// The threads that help callers to copy pageable memory. 0 means the default.
 struct copy_team_options {
   /// The number of threads, at most 256. By default one less than the cores, at most 63. They start
-  /// when their help is first wanted.
+  /// when they are first needed.
   std::uint32_t threads = 0;
   /// How many of them help with one copy of memory. The others help copies of other devices, and
   /// read files. By default 7.
@@ -72,7 +73,7 @@ inline pinlane_staging_options raw(const staging_options& options) noexcept {
 
 } // namespace detail
 
-/// Makes this the copy team of the process, which all devices share. Running copies end with the
+/// Makes this the copy team of the process, which all devices share. Running copies finish with the
 /// former team.
 inline void install_copy_team(const copy_team_options& options) {
   pinlane_copy_team_options raw = PINLANE_COPY_TEAM_OPTIONS_INIT;

@@ -1,5 +1,5 @@
 /// @file
-/// Streams. They move data.
+/// Streams, which move data.
 
 #ifndef PINLANE_CPP_STREAM_HPP
 #define PINLANE_CPP_STREAM_HPP
@@ -28,15 +28,15 @@ inline namespace PINLANE_CPP_MODE {
 
 namespace detail {
 
-/// What a stream does. `Self` is `stream` or `stream_ref`.
+/// The operations of a stream. `Self` is `stream` or `stream_ref`.
 ///
 /// The device executes operations in the order of the stream, and after conflicting uses of their
 /// buffers on other streams. They do not block, except with pageable memory. Both sides of a copy
 /// have equal length. A side is a buffer or a slice of one; on the host it may also be pageable
-/// memory: whatever `std::data` and `std::size` take, such as a vector, an array, or a
-/// `pinlane::span` of a pointer and a size. Memory of a pool that a container has, by a
-/// `pinned_resource`, is copied at the full speed of the link, and the call returns when that is
-/// done; named as a `pinned_span` it is copied as a buffer is, and the call returns at once.
+/// memory: anything that `std::data` and `std::size` take, such as a vector, an array, or a
+/// `pinlane::span` of a pointer and a size. A container in memory of a pool, by a
+/// `pinned_resource`, is copied at the full speed of the link, and the call returns when the copy
+/// is complete. Named as a `pinned_span` it is copied like a buffer, and the call returns at once.
 ///
 /// If a call fails before it enqueues anything, nothing has changed. After an error of CUDA, the
 /// contents of the destination are unspecified. The ticket may be dropped.
@@ -50,7 +50,7 @@ public:
   /// Copies `source`, in page-locked or pageable memory, to `destination`, in device memory. A
   /// source in pageable memory may be reused when the call returns. A small one, of at most 64 KiB
   /// unless `device::set_staging` says otherwise, does not block. A larger one blocks until nearly
-  /// all of it is on the device. A `pinned_span` must not be written before the ticket is done.
+  /// all of it is on the device. A `pinned_span` must not be written before the ticket is complete.
   template <class Source, class Destination>
   ticket upload(const Source& source, Destination&& destination) const {
     check_lengths(size_of(source), destination.size());
@@ -180,12 +180,13 @@ public:
     });
   }
 
-  /// Calls `function` on a thread of the CUDA runtime once all earlier work of the stream is
-  /// complete; later work of the stream waits for it. Does not block.
+  /// Calls `function` on a thread of the CUDA runtime after all earlier work of the stream is
+  /// complete. Later work of the stream waits for it. Does not block.
   ///
   /// `function` must not throw and must not wait for device work; calls of CUDA and pinlane fail in
   /// it. It may destroy buffers, but not those of your own host memory. After an error of the
-  /// device it may never be called; what it owns then leaks. If this throws, it is not called.
+  /// device it may never be called; its captured values then leak. If this throws, it is not
+  /// called.
   template <class Function>
   ticket launch_host(Function&& function) const {
     using object = std::decay_t<Function>;
@@ -331,8 +332,8 @@ struct stream_options {
   bool blocking = false;
 };
 
-/// A queue of device work, which is executed in order. Destroying it returns at once; work that is
-/// enqueued already is executed.
+/// A queue of device work, which is executed in order. Destroying it returns at once; enqueued work
+/// is still executed.
 class stream : public detail::owner<pinlane_stream, pinlane_stream_free>,
                public detail::stream_operations<stream> {
 public:
@@ -369,8 +370,8 @@ public:
   }
 };
 
-/// A reference to a stream that somebody else owns and keeps alive: for parameters of functions.
-/// Cheap to copy.
+/// A reference to a stream that other code owns and keeps alive, for parameters of functions. Cheap
+/// to copy.
 class stream_ref : public detail::stream_operations<stream_ref> {
 public:
   stream_ref(const stream& stream) noexcept : m_handle(stream.get()) {}

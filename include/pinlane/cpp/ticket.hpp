@@ -1,5 +1,5 @@
 /// @file
-/// Tickets. They tell when an operation is complete.
+/// Tickets, which show when an operation is complete.
 
 #ifndef PINLANE_CPP_TICKET_HPP
 #define PINLANE_CPP_TICKET_HPP
@@ -15,7 +15,7 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// Tells when one asynchronous operation is complete. Destroying it does not change the operation.
+/// Shows when one asynchronous operation is complete. Destroying it does not change the operation.
 /// In C++20 a coroutine can `co_await` it: see `awaitable`.
 class ticket : public detail::owner<pinlane_ticket, pinlane_ticket_free> {
 public:
@@ -28,7 +28,7 @@ public:
     return pinlane_ticket_wait(get());
   }
 
-  /// As `wait`, but blocks for at most `timeout`. Whether the operation is complete then.
+  /// As `wait`, but blocks for at most `timeout`. Returns whether the operation is complete then.
   template <class Rep, class Period>
   [[nodiscard]] bool wait_timeout(std::chrono::duration<Rep, Period> timeout) const {
     return in_time(wait_timeout(std::nothrow, timeout));
@@ -52,7 +52,7 @@ public:
     });
   }
 
-  /// Calls `completed` with a status once the operation is complete or has failed. Does not block;
+  /// Calls `completed` with a status when the operation is complete or has failed. Does not block;
   /// see `request`.
   template <class Completed>
   request on_complete(Completed&& completed) const {
@@ -80,7 +80,7 @@ private:
 
 namespace detail {
 
-/// Waits for each ticket, which `ticket_of` finds, and then fails as the first that failed.
+/// Waits for each ticket, which `ticket_of` returns, and then throws the first error.
 template <class Tickets, class TicketOf>
 void wait_for_each(const Tickets& tickets, TicketOf ticket_of) {
   std::optional<error> failure;
@@ -97,7 +97,7 @@ void wait_for_each(const Tickets& tickets, TicketOf ticket_of) {
 
 } // namespace detail
 
-/// Blocks until the operations of all tickets of a container are complete, also if some of them
+/// Blocks until the operations of all tickets of a container are complete, even if some of them
 /// fail. Then throws the error of the first that failed.
 template <class Tickets>
 void wait_all(const Tickets& tickets) {
@@ -112,7 +112,7 @@ void wait_all(const ticket& first, const More&... more) {
 
 namespace detail {
 
-/// The ticket of what `enqueue` enqueues. It is called with the place for the handle.
+/// The ticket of the work that `enqueue` enqueues. `enqueue` gets the place for the handle.
 template <class Enqueue>
 ticket with_ticket(Enqueue enqueue) {
   pinlane_ticket* handle = nullptr;
