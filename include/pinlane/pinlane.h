@@ -2206,7 +2206,7 @@ pinlane_status pinlane_device_open(int32_t ordinal,
  * Opens GPU 0 if there is one, otherwise an emulated device, and writes it to `device`. The caller
  * frees it with `pinlane_device_free`. `pinlane_device_name` shows which it is.
  *
- * Statuses: as for `pinlane_device_open`; `NO_DEVICE` only in a build without the emulated device.
+ * Statuses: as for `pinlane_device_open`, except `NO_DEVICE`.
  *
  * # Safety
  *
@@ -2585,8 +2585,7 @@ pinlane_status pinlane_dlpack_from_legacy(struct DLManagedTensor *legacy,
  * `pinlane_device_emulator` returns the machine.
  *
  * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, for
- * options of an unknown size, execution or flag, or for an invalid `replay`; `FORKED_PROCESS`;
- * `UNSUPPORTED` in a build without the emulated device.
+ * options of an unknown size, execution or flag, or for a `replay` that is none; `FORKED_PROCESS`.
  *
  * # Safety
  *
@@ -2602,8 +2601,8 @@ pinlane_status pinlane_emulator_create(const struct pinlane_emulator_options *op
  * Writes the machine that the emulated device belongs to, to `emulator`. The caller frees it with
  * `pinlane_emulator_free`. It may outlive the devices: it then shows what is still alive.
  *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` for a GPU, and in a build without
- * the emulated device; `INVALID_VALUE` if `emulator` is NULL.
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` for a GPU; `INVALID_VALUE` if
+ * `emulator` is NULL.
  *
  * # Safety
  *
@@ -2618,8 +2617,7 @@ pinlane_status pinlane_device_emulator(const struct pinlane_device *device,
  * one device can be used together.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `NO_DEVICE` if the machine has no such device;
- * `DEVICE_LOST`, `CUDA`, the status of an injected fault; `INVALID_VALUE` if `device` is NULL;
- * `UNSUPPORTED` in a build without the emulated device.
+ * `DEVICE_LOST`, `CUDA`, the status of an injected fault; `INVALID_VALUE` if `device` is NULL.
  *
  * # Safety
  *
@@ -2656,10 +2654,9 @@ pinlane_status pinlane_emulator_free(struct pinlane_emulator *emulator);
  * `pinlane_emulator_finding`; the text is empty if no run failed. `options` may be NULL. Blocks as
  * long as the runs take.
  *
- * Statuses: `OK` even if a run failed: see `explored`. `INVALID_VALUE` if `program` or `explored`
- * is NULL, for options of an unknown size, a number of devices or flags out of range, machines
- * that cannot be made, or an invalid `PINLANE_REPLAY`; `FORKED_PROCESS`; `UNSUPPORTED` in a build
- * without the emulated device.
+ * Statuses: `OK` also if a run failed: `explored` says so. `INVALID_VALUE` if `program` or
+ * `explored` is NULL, for options of an unknown size, a number of devices or flags out of range,
+ * machines that cannot be made, or a `PINLANE_REPLAY` that is none; `FORKED_PROCESS`.
  *
  * # Safety
  *
@@ -2684,8 +2681,7 @@ pinlane_status pinlane_explore(const struct pinlane_exploration *options,
  * devices, streams, pools, buffers and tickets are freed. Even then operations may be pending on a
  * lazy machine.
  *
- * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `usage` is NULL or its size is unknown;
- * `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `usage` is NULL or its size is unknown.
  *
  * # Safety
  *
@@ -2698,8 +2694,7 @@ pinlane_status pinlane_emulator_get_usage(const struct pinlane_emulator *emulato
  * Writes to `count` how many misuses of CUDA the machine has seen, at most 1000. A correct program
  * has none. On a GPU they cause torn data or a crash.
  *
- * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL; `UNSUPPORTED` in a build without
- * the emulated device.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
  *
  * # Safety
  *
@@ -2715,8 +2710,8 @@ pinlane_status pinlane_emulator_finding_count(const struct pinlane_emulator *emu
  * are written, with the terminating NUL; a longer text is truncated. `needed`, which may be NULL,
  * gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is 0.
  *
- * Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are fewer; `INVALID_VALUE` if `buffer` is
- * NULL while `capacity` is not 0; `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are not so many; `INVALID_VALUE` if `buffer`
+ * is NULL while `capacity` is not 0.
  *
  * # Safety
  *
@@ -2762,8 +2757,7 @@ pinlane_status pinlane_emulator_finding_json(const struct pinlane_emulator *emul
  * `pinlane_emulator_finding`.
  *
  * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` if the machine was made without
- * `PINLANE_EMULATOR_RECORD`, and in a build without the emulated device; `INVALID_VALUE` if
- * `buffer` is NULL while `capacity` is not 0.
+ * `PINLANE_EMULATOR_RECORD`; `INVALID_VALUE` if `buffer` is NULL while `capacity` is not 0.
  *
  * # Safety
  *
@@ -2797,8 +2791,7 @@ pinlane_status pinlane_emulator_replay(const struct pinlane_emulator *emulator,
  * Checksum, MoveItems and Busy.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` is NULL or no call has that name, for a
- * `cuda_error` that is not positive, or for an unknown `repeat`; `UNSUPPORTED` in a build without
- * the emulated device.
+ * `cuda_error` that is not positive, or for an unknown `repeat`.
  *
  * # Safety
  *
@@ -2814,7 +2807,7 @@ pinlane_status pinlane_emulator_inject(const struct pinlane_emulator *emulator,
  * Removes all faults: those that have not happened yet, and those that repeat. Lost devices stay
  * lost.
  *
- * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`.
  */
 pinlane_status pinlane_emulator_clear_faults(const struct pinlane_emulator *emulator);
 
@@ -2823,7 +2816,7 @@ pinlane_status pinlane_emulator_clear_faults(const struct pinlane_emulator *emul
  * ones. `pinlane_emulator_inject` lists the names.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` or `count` is NULL, or no call has that
- * name; `UNSUPPORTED` in a build without the emulated device.
+ * name.
  *
  * # Safety
  *
@@ -2841,9 +2834,8 @@ pinlane_status pinlane_emulator_calls(const struct pinlane_emulator *emulator,
  * as the end of the process does; calls then have the status `CUDA`, otherwise `DEVICE_LOST`. A
  * lost device stays lost.
  *
- * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that does not lose a device;
- * `NO_DEVICE` if the machine has no such device; `UNSUPPORTED` in a build without the emulated
- * device.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that loses no device; `NO_DEVICE`
+ * if the machine has no such device.
  */
 pinlane_status pinlane_emulator_lose_device(const struct pinlane_emulator *emulator,
                                             int32_t ordinal,
@@ -2854,8 +2846,8 @@ pinlane_status pinlane_emulator_lose_device(const struct pinlane_emulator *emula
  * stream is freed. Calls that wait for them block until then. The stream belongs to an emulated
  * device.
  *
- * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU, and in a build without the
- * emulated device; `CUDA` for a borrowed stream that does not exist.
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU; `CUDA` for a borrowed stream
+ * that does not exist.
  */
 pinlane_status pinlane_emulator_stall(const struct pinlane_stream *stream);
 
@@ -2881,7 +2873,7 @@ pinlane_status pinlane_emulator_slow(const struct pinlane_stream *stream,
  * together. A call that exceeds the limit gets `cudaErrorMemoryAllocation`; existing memory stays.
  * `SIZE_MAX` lifts the limit. Does not block.
  *
- * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`.
  */
 pinlane_status pinlane_emulator_limit_page_locked(const struct pinlane_emulator *emulator,
                                                   size_t bytes);
@@ -2890,7 +2882,7 @@ pinlane_status pinlane_emulator_limit_page_locked(const struct pinlane_emulator 
  * Changes how many bytes of memory each device of the machine has; existing memory stays. Does not
  * block.
  *
- * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`.
  */
 pinlane_status pinlane_emulator_limit_device_memory(const struct pinlane_emulator *emulator,
                                                     size_t bytes);

@@ -35,7 +35,7 @@ pub unsafe extern "C" fn pinlane_device_open(
 /// Opens GPU 0 if there is one, otherwise an emulated device, and writes it to `device`. The caller
 /// frees it with `pinlane_device_free`. `pinlane_device_name` shows which it is.
 ///
-/// Statuses: as for `pinlane_device_open`; `NO_DEVICE` only in a build without the emulated device.
+/// Statuses: as for `pinlane_device_open`, except `NO_DEVICE`.
 ///
 /// # Safety
 ///
@@ -47,10 +47,7 @@ pub unsafe extern "C" fn pinlane_device_open_or_emulated(
     // SAFETY: the caller's precondition on `device`.
     unsafe { Out::new("device", device) }.create("pinlane_device_open_or_emulated", || {
         handle::check_process()?;
-        #[cfg(feature = "emulated")]
-        return Device::open_or_emulated();
-        #[cfg(not(feature = "emulated"))]
-        Device::open(0)
+        Device::open_or_emulated()
     })
 }
 

@@ -3,13 +3,11 @@
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
-use super::{Result, emulated, pinlane_emulator, pinlane_emulator_options};
-#[cfg(feature = "emulated")]
+use super::{Result, pinlane_emulator, pinlane_emulator_options};
 use crate::capi::growing::Growing;
 use crate::capi::{
     check_flags, growing, handle, invalid, layout, pinlane_status, pointer, set_unless_0,
 };
-#[cfg(feature = "emulated")]
 use crate::driver::emulated::{
     Emulator, Execution, Exploration, Explored, FailedRun, asked_for, explore, explore_orders,
 };
@@ -105,10 +103,9 @@ const MESSAGE: usize = 1024;
 /// `pinlane_emulator_finding`; the text is empty if no run failed. `options` may be NULL. Blocks as
 /// long as the runs take.
 ///
-/// Statuses: `OK` even if a run failed: see `explored`. `INVALID_VALUE` if `program` or `explored`
-/// is NULL, for options of an unknown size, a number of devices or flags out of range, machines
-/// that cannot be made, or an invalid `PINLANE_REPLAY`; `FORKED_PROCESS`; `UNSUPPORTED` in a build
-/// without the emulated device.
+/// Statuses: `OK` also if a run failed: `explored` says so. `INVALID_VALUE` if `program` or
+/// `explored` is NULL, for options of an unknown size, a number of devices or flags out of range,
+/// machines that cannot be made, or a `PINLANE_REPLAY` that is none; `FORKED_PROCESS`.
 ///
 /// # Safety
 ///
@@ -137,12 +134,10 @@ pub unsafe extern "C" fn pinlane_explore(
         };
         // SAFETY: the caller's precondition on `options`.
         let options = unsafe { growing::options(options) }?;
-        emulated! {
-            // SAFETY: the caller's preconditions on `options` and `program`.
-            let ended = unsafe { explored_by(options, program, user) }?;
-            said = ended.as_ref().err().map(|failed| failed.to_string()).unwrap_or_default();
-            Ok(summary(ended))
-        }
+        // SAFETY: the caller's preconditions on `options` and `program`.
+        let ended = unsafe { explored_by(options, program, user) }?;
+        said = ended.as_ref().err().map(|failed| failed.to_string()).unwrap_or_default();
+        Ok(summary(ended))
     };
     // SAFETY: the caller's precondition on `explored`.
     let status = unsafe { growing::give_sized("pinlane_explore", "explored", explored, run) };
@@ -153,14 +148,11 @@ pub unsafe extern "C" fn pinlane_explore(
     unsafe { pointer::give_text("pinlane_explore", report, capacity, needed, || Ok(said)) }
 }
 
-/// The explored program, as in `pinlane_explore`.
-#[cfg(feature = "emulated")]
+/// What is explored, as in `pinlane_explore`.
 type Program = unsafe extern "C" fn(*mut c_void, *mut pinlane_emulator, *mut c_char, usize) -> i32;
 
-#[cfg(feature = "emulated")]
 type Ended = std::result::Result<Explored, Box<FailedRun>>;
 
-#[cfg(feature = "emulated")]
 fn summary(ended: Ended) -> pinlane_explored {
     match ended {
         Ok(Explored { runs, complete }) => {
@@ -181,7 +173,6 @@ fn summary(ended: Ended) -> pinlane_explored {
 ///
 /// * `machine` of the options is NULL, or points to options as for `pinlane_emulator_create`.
 /// * `program` may be called with `user`.
-#[cfg(feature = "emulated")]
 unsafe fn explored_by(
     given: pinlane_exploration,
     program: Program,

@@ -1,9 +1,4 @@
-//! Emulated machines: the functions that build one, and the handle to inspect it.
-//!
-//! The header is the same for all builds. In a build without the emulated device, all functions
-//! except those that free refuse the call.
-
-#![cfg_attr(not(feature = "emulated"), allow(unused))]
+//! Emulated machines: how a C program builds one, and the handle by which it looks into it.
 
 mod explore;
 mod report;
@@ -17,17 +12,12 @@ use super::{
     invalid, layout, pinlane_device, pinlane_status, pointer, refused, set_unless_0, unknown,
 };
 use crate::device::Device;
-#[cfg(feature = "emulated")]
 use crate::driver::emulated::{Builder, Emulator, Execution};
 use crate::error::CudaCode;
 
 /// An emulated machine, with all of its devices: for tests that make it fail, and that look for
 /// misuse and leaks. Any thread may use it.
 pub enum pinlane_emulator {}
-
-/// This build has no emulated device.
-#[cfg(not(feature = "emulated"))]
-pub enum Emulator {}
 
 handle_type!(pinlane_emulator: Emulator, "machine", table 9, shared: true);
 
@@ -108,28 +98,6 @@ growing!(pinlane_emulator_options_init: pinlane_emulator_options, sizes [40, 64,
     memory_bytes: 1_073_741_824, execution: PINLANE_EXECUTION_EAGER, pct_depth: 3
 });
 
-/// Runs the body if the build has an emulated device, otherwise refuses the call.
-macro_rules! emulated {
-    ($($body:tt)*) => {{
-        #[cfg(feature = "emulated")]
-        let result = { $($body)* };
-        #[cfg(not(feature = "emulated"))]
-        let result = Err($crate::capi::emulator::absent());
-        result
-    }};
-}
-use emulated;
-
-#[cfg(not(feature = "emulated"))]
-fn absent() -> Error {
-    refused(
-        ErrorKind::Unsupported,
-        "this build has no emulated device",
-        "build pinlane with the feature emulated",
-    )
-}
-
-#[cfg(feature = "emulated")]
 fn not_emulated() -> Error {
     refused(
         ErrorKind::Unsupported,
@@ -138,7 +106,6 @@ fn not_emulated() -> Error {
     )
 }
 
-#[cfg(feature = "emulated")]
 impl pinlane_emulator_options {
     /// # Safety
     ///
@@ -191,8 +158,7 @@ impl pinlane_emulator_options {
 /// `pinlane_device_emulator` returns the machine.
 ///
 /// Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, for
-/// options of an unknown size, execution or flag, or for an invalid `replay`; `FORKED_PROCESS`;
-/// `UNSUPPORTED` in a build without the emulated device.
+/// options of an unknown size, execution or flag, or for a `replay` that is none; `FORKED_PROCESS`.
 ///
 /// # Safety
 ///
@@ -215,12 +181,10 @@ pub unsafe extern "C" fn pinlane_emulator_create(
         }
         // SAFETY: the caller's precondition on `options`.
         let options = unsafe { growing::options(options) }?;
-        let made: Result<Vec<Device>> = emulated! {
-            // SAFETY: the caller's precondition on `options` and their strings.
-            let emulator = unsafe { options.builder() }?.devices(count as usize).build();
-            (0..count).map(|ordinal| Device::of_emulator(&emulator, ordinal)).collect()
-        };
-        for (index, device) in made?.into_iter().enumerate() {
+        // SAFETY: the caller's precondition on `options`, whose strings are there.
+        let emulator = unsafe { options.builder() }?.devices(count as usize).build();
+        let made = (0..count).map(|ordinal| Device::of_emulator(&emulator, ordinal));
+        for (index, device) in made.collect::<Result<Vec<_>>>()?.into_iter().enumerate() {
             // SAFETY: the array has `count` elements, and there are `count` devices.
             unsafe { devices.add(index).write(handle::create(device)) };
         }
@@ -231,8 +195,8 @@ pub unsafe extern "C" fn pinlane_emulator_create(
 /// Writes the machine that the emulated device belongs to, to `emulator`. The caller frees it with
 /// `pinlane_emulator_free`. It may outlive the devices: it then shows what is still alive.
 ///
-/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` for a GPU, and in a build without
-/// the emulated device; `INVALID_VALUE` if `emulator` is NULL.
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` for a GPU; `INVALID_VALUE` if
+/// `emulator` is NULL.
 ///
 /// # Safety
 ///
@@ -244,7 +208,7 @@ pub unsafe extern "C" fn pinlane_device_emulator(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `emulator`.
     unsafe { Out::new("emulator", emulator) }.create("pinlane_device_emulator", || {
-        emulated! { handle::get(device)?.emulator().ok_or_else(not_emulated) }
+        handle::get(device)?.emulator().ok_or_else(not_emulated)
     })
 }
 
@@ -253,8 +217,7 @@ pub unsafe extern "C" fn pinlane_device_emulator(
 /// one device can be used together.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `NO_DEVICE` if the machine has no such device;
-/// `DEVICE_LOST`, `CUDA`, the status of an injected fault; `INVALID_VALUE` if `device` is NULL;
-/// `UNSUPPORTED` in a build without the emulated device.
+/// `DEVICE_LOST`, `CUDA`, the status of an injected fault; `INVALID_VALUE` if `device` is NULL.
 ///
 /// # Safety
 ///
@@ -266,9 +229,8 @@ pub unsafe extern "C" fn pinlane_emulator_open(
     device: *mut *mut pinlane_device,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `device`.
-    unsafe { Out::new("device", device) }.create("pinlane_emulator_open", || {
-        emulated! { Device::of_emulator(&*handle::get(emulator)?, ordinal) }
-    })
+    unsafe { Out::new("device", device) }
+        .create("pinlane_emulator_open", || Device::of_emulator(&*handle::get(emulator)?, ordinal))
 }
 
 /// Frees the handle; NULL is a no-op. The machine lives as long as the objects made on it.
@@ -279,7 +241,7 @@ pub extern "C" fn pinlane_emulator_free(emulator: *mut pinlane_emulator) -> pinl
     freeing("pinlane_emulator_free", || handle::free(emulator))
 }
 
-#[cfg(all(test, feature = "emulated"))]
+#[cfg(test)]
 mod tests {
     use crate::driver::Call;
 

@@ -2,9 +2,8 @@
 
 use std::ffi::c_char;
 
-use super::{ErrorKind, Result, emulated, pinlane_emulator};
+use super::{ErrorKind, Result, pinlane_emulator};
 use crate::capi::{Out, growing, handle, layout, pinlane_status, pointer, refused};
-#[cfg(feature = "emulated")]
 use crate::driver::emulated::{Finding, Usage};
 
 /// What is allocated and pending on an emulated machine. Initialise with
@@ -35,7 +34,6 @@ pub struct pinlane_emulator_usage {
 layout!(pinlane_emulator_usage: 72; size 0, device_bytes 32, pending_operations 64);
 growing!(pinlane_emulator_usage_init: pinlane_emulator_usage, sizes [72], default {});
 
-#[cfg(feature = "emulated")]
 impl From<Usage> for pinlane_emulator_usage {
     fn from(now: Usage) -> Self {
         pinlane_emulator_usage {
@@ -57,8 +55,7 @@ impl From<Usage> for pinlane_emulator_usage {
 /// devices, streams, pools, buffers and tickets are freed. Even then operations may be pending on a
 /// lazy machine.
 ///
-/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `usage` is NULL or its size is unknown;
-/// `UNSUPPORTED` in a build without the emulated device.
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `usage` is NULL or its size is unknown.
 ///
 /// # Safety
 ///
@@ -68,7 +65,7 @@ pub unsafe extern "C" fn pinlane_emulator_get_usage(
     emulator: *const pinlane_emulator,
     usage: *mut pinlane_emulator_usage,
 ) -> pinlane_status {
-    let count = || emulated! { Ok(handle::get(emulator)?.usage().into()) };
+    let count = || Ok(handle::get(emulator)?.usage().into());
     // SAFETY: the caller's precondition on `usage`.
     unsafe { growing::give_sized("pinlane_emulator_get_usage", "usage", usage, count) }
 }
@@ -76,8 +73,7 @@ pub unsafe extern "C" fn pinlane_emulator_get_usage(
 /// Writes to `count` how many misuses of CUDA the machine has seen, at most 1000. A correct program
 /// has none. On a GPU they cause torn data or a crash.
 ///
-/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL; `UNSUPPORTED` in a build without
-/// the emulated device.
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
 ///
 /// # Safety
 ///
@@ -88,9 +84,8 @@ pub unsafe extern "C" fn pinlane_emulator_finding_count(
     count: *mut usize,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `count`.
-    unsafe { Out::new("count", count) }.give("pinlane_emulator_finding_count", || {
-        emulated! { Ok(handle::get(emulator)?.findings().len()) }
-    })
+    unsafe { Out::new("count", count) }
+        .give("pinlane_emulator_finding_count", || Ok(handle::get(emulator)?.findings().len()))
 }
 
 /// Writes misuse number `index`, counted from 0, to `buffer`, as a text: its kind, such as
@@ -99,8 +94,8 @@ pub unsafe extern "C" fn pinlane_emulator_finding_count(
 /// are written, with the terminating NUL; a longer text is truncated. `needed`, which may be NULL,
 /// gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is 0.
 ///
-/// Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are fewer; `INVALID_VALUE` if `buffer` is
-/// NULL while `capacity` is not 0; `UNSUPPORTED` in a build without the emulated device.
+/// Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are not so many; `INVALID_VALUE` if `buffer`
+/// is NULL while `capacity` is not 0.
 ///
 /// # Safety
 ///
@@ -114,7 +109,7 @@ pub unsafe extern "C" fn pinlane_emulator_finding(
     capacity: usize,
     needed: *mut usize,
 ) -> pinlane_status {
-    let find = || emulated! { Ok(finding(emulator, index)?.to_string()) };
+    let find = || Ok(finding(emulator, index)?.to_string());
     // SAFETY: the caller's preconditions on `buffer` and `needed`.
     unsafe { pointer::give_text("pinlane_emulator_finding", buffer, capacity, needed, find) }
 }
@@ -143,12 +138,11 @@ pub unsafe extern "C" fn pinlane_emulator_finding_json(
     capacity: usize,
     needed: *mut usize,
 ) -> pinlane_status {
-    let find = || emulated! { Ok(finding(emulator, index)?.to_json()) };
+    let find = || Ok(finding(emulator, index)?.to_json());
     // SAFETY: the caller's preconditions on `buffer` and `needed`.
     unsafe { pointer::give_text("pinlane_emulator_finding_json", buffer, capacity, needed, find) }
 }
 
-#[cfg(feature = "emulated")]
 fn finding(emulator: *const pinlane_emulator, index: usize) -> Result<Finding> {
     let mut findings = handle::get(emulator)?.findings();
     if index >= findings.len() {
@@ -167,8 +161,7 @@ fn finding(emulator: *const pinlane_emulator, index: usize) -> Result<Finding> {
 /// `pinlane_emulator_finding`.
 ///
 /// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` if the machine was made without
-/// `PINLANE_EMULATOR_RECORD`, and in a build without the emulated device; `INVALID_VALUE` if
-/// `buffer` is NULL while `capacity` is not 0.
+/// `PINLANE_EMULATOR_RECORD`; `INVALID_VALUE` if `buffer` is NULL while `capacity` is not 0.
 ///
 /// # Safety
 ///
@@ -182,14 +175,12 @@ pub unsafe extern "C" fn pinlane_emulator_replay(
     needed: *mut usize,
 ) -> pinlane_status {
     let find = || {
-        emulated! {
-            let replay = handle::get(emulator)?.replay();
-            replay.map(|replay| replay.to_string()).ok_or_else(|| {
-                let context = "a machine that writes no decisions down";
-                let remedy = "make it with PINLANE_EMULATOR_RECORD";
-                refused(ErrorKind::Unsupported, context, remedy)
-            })
-        }
+        let replay = handle::get(emulator)?.replay();
+        replay.map(|replay| replay.to_string()).ok_or_else(|| {
+            let context = "a machine that writes no decisions down";
+            let remedy = "make it with PINLANE_EMULATOR_RECORD";
+            refused(ErrorKind::Unsupported, context, remedy)
+        })
     };
     // SAFETY: the caller's preconditions on `buffer` and `needed`.
     unsafe { pointer::give_text("pinlane_emulator_replay", buffer, capacity, needed, find) }

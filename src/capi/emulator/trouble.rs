@@ -3,15 +3,12 @@
 
 use std::ffi::c_char;
 
-#[cfg(feature = "emulated")]
 use super::Emulator;
-use super::{Result, emulated, pinlane_emulator};
+use super::{Result, pinlane_emulator};
 use crate::capi::{
     Out, boundary, handle, invalid, pinlane_status, pinlane_stream, pointer, unknown,
 };
-#[cfg(feature = "emulated")]
 use crate::device::check_ordinal;
-#[cfg(feature = "emulated")]
 use crate::driver::emulated::{Fault, Repeat};
 use crate::driver::{Call, DriverResult, RawStream};
 use crate::error::CudaCode;
@@ -47,8 +44,7 @@ pub const PINLANE_FAULT_FOREVER_LATE: i32 = 3;
 /// Checksum, MoveItems and Busy.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` is NULL or no call has that name, for a
-/// `cuda_error` that is not positive, or for an unknown `repeat`; `UNSUPPORTED` in a build without
-/// the emulated device.
+/// `cuda_error` that is not positive, or for an unknown `repeat`.
 ///
 /// # Safety
 ///
@@ -62,41 +58,37 @@ pub unsafe extern "C" fn pinlane_emulator_inject(
     repeat: i32,
 ) -> pinlane_status {
     boundary("pinlane_emulator_inject", || {
-        emulated! {
-            let emulator = handle::get(emulator)?;
-            // SAFETY: the caller's precondition on `call`.
-            let call = unsafe { call_named(call) }?;
-            let (repeat, late) = match repeat {
-                PINLANE_FAULT_ONCE => (Repeat::Once, false),
-                PINLANE_FAULT_FOREVER => (Repeat::Forever, false),
-                PINLANE_FAULT_ONCE_LATE => (Repeat::Once, true),
-                PINLANE_FAULT_FOREVER_LATE => (Repeat::Forever, true),
-                other => return Err(unknown("repeat", other, "use one of PINLANE_FAULT_*")),
-            };
-            if cuda_error <= 0 {
-                let context = format!("cuda_error is {cuda_error}, which is no error");
-                let remedy = "name a cudaError_t, such as 2 (cudaErrorMemoryAllocation)";
-                return Err(invalid(context, remedy));
-            }
-            emulator.inject(Fault { call, nth, code: CudaCode(cuda_error), repeat, late });
-            Ok(())
+        let emulator = handle::get(emulator)?;
+        // SAFETY: the caller's precondition on `call`.
+        let call = unsafe { call_named(call) }?;
+        let (repeat, late) = match repeat {
+            PINLANE_FAULT_ONCE => (Repeat::Once, false),
+            PINLANE_FAULT_FOREVER => (Repeat::Forever, false),
+            PINLANE_FAULT_ONCE_LATE => (Repeat::Once, true),
+            PINLANE_FAULT_FOREVER_LATE => (Repeat::Forever, true),
+            other => return Err(unknown("repeat", other, "use one of PINLANE_FAULT_*")),
+        };
+        if cuda_error <= 0 {
+            let context = format!("cuda_error is {cuda_error}, which is no error");
+            let remedy = "name a cudaError_t, such as 2 (cudaErrorMemoryAllocation)";
+            return Err(invalid(context, remedy));
         }
+        emulator.inject(Fault { call, nth, code: CudaCode(cuda_error), repeat, late });
+        Ok(())
     })
 }
 
 /// Removes all faults: those that have not happened yet, and those that repeat. Lost devices stay
 /// lost.
 ///
-/// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+/// Statuses: `INVALID_HANDLE`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_clear_faults(
     emulator: *const pinlane_emulator,
 ) -> pinlane_status {
     boundary("pinlane_emulator_clear_faults", || {
-        emulated! {
-            handle::get(emulator)?.clear_faults();
-            Ok(())
-        }
+        handle::get(emulator)?.clear_faults();
+        Ok(())
     })
 }
 
@@ -104,7 +96,7 @@ pub extern "C" fn pinlane_emulator_clear_faults(
 /// ones. `pinlane_emulator_inject` lists the names.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` or `count` is NULL, or no call has that
-/// name; `UNSUPPORTED` in a build without the emulated device.
+/// name.
 ///
 /// # Safety
 ///
@@ -118,11 +110,9 @@ pub unsafe extern "C" fn pinlane_emulator_calls(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `count`.
     unsafe { Out::new("count", count) }.give("pinlane_emulator_calls", || {
-        emulated! {
-            let emulator = handle::get(emulator)?;
-            // SAFETY: the caller's precondition on `call`.
-            Ok(emulator.calls(unsafe { call_named(call) }?))
-        }
+        let emulator = handle::get(emulator)?;
+        // SAFETY: the caller's precondition on `call`.
+        Ok(emulator.calls(unsafe { call_named(call) }?))
     })
 }
 
@@ -144,9 +134,8 @@ unsafe fn call_named(name: *const c_char) -> Result<Call> {
 /// as the end of the process does; calls then have the status `CUDA`, otherwise `DEVICE_LOST`. A
 /// lost device stays lost.
 ///
-/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that does not lose a device;
-/// `NO_DEVICE` if the machine has no such device; `UNSUPPORTED` in a build without the emulated
-/// device.
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that loses no device; `NO_DEVICE`
+/// if the machine has no such device.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_lose_device(
     emulator: *const pinlane_emulator,
@@ -154,18 +143,16 @@ pub extern "C" fn pinlane_emulator_lose_device(
     cuda_error: i32,
 ) -> pinlane_status {
     boundary("pinlane_emulator_lose_device", || {
-        emulated! {
-            let (emulator, code) = (handle::get(emulator)?, CudaCode(cuda_error));
-            if !code.is_sticky() && code != CudaCode::CUDART_UNLOADING {
-                let context = format!("{code} loses no device");
-                let remedy = "name a sticky error, such as 700, or 4 for all devices";
-                return Err(invalid(context, remedy));
-            }
-            check_ordinal(&emulator, "", ordinal)?;
-            emulator.lose_device(ordinal, code).map_err(|code| {
-                crate::error::Error::cuda(code, "", format!("device {ordinal} of the machine"))
-            })
+        let (emulator, code) = (handle::get(emulator)?, CudaCode(cuda_error));
+        if !code.is_sticky() && code != CudaCode::CUDART_UNLOADING {
+            let context = format!("{code} loses no device");
+            let remedy = "name a sticky error, such as 700, or 4 for all devices";
+            return Err(invalid(context, remedy));
         }
+        check_ordinal(&emulator, "", ordinal)?;
+        emulator.lose_device(ordinal, code).map_err(|code| {
+            crate::error::Error::cuda(code, "", format!("device {ordinal} of the machine"))
+        })
     })
 }
 
@@ -173,11 +160,11 @@ pub extern "C" fn pinlane_emulator_lose_device(
 /// stream is freed. Calls that wait for them block until then. The stream belongs to an emulated
 /// device.
 ///
-/// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU, and in a build without the
-/// emulated device; `CUDA` for a borrowed stream that does not exist.
+/// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU; `CUDA` for a borrowed stream
+/// that does not exist.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_stall(stream: *const pinlane_stream) -> pinlane_status {
-    boundary("pinlane_emulator_stall", || emulated! { on_stream(stream, Emulator::stall) })
+    boundary("pinlane_emulator_stall", || on_stream(stream, Emulator::stall))
 }
 
 /// Resumes a stream that `pinlane_emulator_stall` has stalled.
@@ -185,7 +172,7 @@ pub extern "C" fn pinlane_emulator_stall(stream: *const pinlane_stream) -> pinla
 /// Statuses: as for `pinlane_emulator_stall`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_release(stream: *const pinlane_stream) -> pinlane_status {
-    boundary("pinlane_emulator_release", || emulated! { on_stream(stream, Emulator::release) })
+    boundary("pinlane_emulator_release", || on_stream(stream, Emulator::release))
 }
 
 /// Makes the stream slow: each of its operations takes `steps` more steps before it is complete. A
@@ -199,7 +186,7 @@ pub extern "C" fn pinlane_emulator_slow(
     steps: u32,
 ) -> pinlane_status {
     boundary("pinlane_emulator_slow", || {
-        emulated! { on_stream(stream, |emulator, raw| emulator.slow(raw, steps)) }
+        on_stream(stream, |emulator, raw| emulator.slow(raw, steps))
     })
 }
 
@@ -207,34 +194,30 @@ pub extern "C" fn pinlane_emulator_slow(
 /// together. A call that exceeds the limit gets `cudaErrorMemoryAllocation`; existing memory stays.
 /// `SIZE_MAX` lifts the limit. Does not block.
 ///
-/// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+/// Statuses: `INVALID_HANDLE`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_limit_page_locked(
     emulator: *const pinlane_emulator,
     bytes: usize,
 ) -> pinlane_status {
     boundary("pinlane_emulator_limit_page_locked", || {
-        emulated! {
-            handle::get(emulator)?.limit_page_locked(bytes);
-            Ok(())
-        }
+        handle::get(emulator)?.limit_page_locked(bytes);
+        Ok(())
     })
 }
 
 /// Changes how many bytes of memory each device of the machine has; existing memory stays. Does not
 /// block.
 ///
-/// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+/// Statuses: `INVALID_HANDLE`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_limit_device_memory(
     emulator: *const pinlane_emulator,
     bytes: usize,
 ) -> pinlane_status {
     boundary("pinlane_emulator_limit_device_memory", || {
-        emulated! {
-            handle::get(emulator)?.limit_device_memory(bytes);
-            Ok(())
-        }
+        handle::get(emulator)?.limit_device_memory(bytes);
+        Ok(())
     })
 }
 
@@ -245,9 +228,7 @@ pub extern "C" fn pinlane_emulator_limit_device_memory(
 /// which cannot be captured; `CUDA` if the stream is being captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_begin_capture(stream: *const pinlane_stream) -> pinlane_status {
-    boundary("pinlane_emulator_begin_capture", || {
-        emulated! { on_stream(stream, Emulator::begin_capture) }
-    })
+    boundary("pinlane_emulator_begin_capture", || on_stream(stream, Emulator::begin_capture))
 }
 
 /// Ends a graph capture, on the thread that began it, and writes to `operations` how many it has
@@ -266,13 +247,11 @@ pub unsafe extern "C" fn pinlane_emulator_end_capture(
     operations: *mut usize,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `operations`.
-    unsafe { Out::new("operations", operations) }.give("pinlane_emulator_end_capture", || {
-        emulated! { on_stream(stream, Emulator::end_capture) }
-    })
+    unsafe { Out::new("operations", operations) }
+        .give("pinlane_emulator_end_capture", || on_stream(stream, Emulator::end_capture))
 }
 
-/// Runs `work` on a stream of an emulated machine.
-#[cfg(feature = "emulated")]
+/// Does something to a stream of an emulated machine.
 fn on_stream<R>(
     stream: *const pinlane_stream,
     work: impl FnOnce(&Emulator, RawStream) -> DriverResult<R>,
