@@ -17,58 +17,58 @@ pub use pinlane_driver::CudaCode;
 /// The result of a pinlane call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kind of an [`Error`], to match on.
+/// The kind of an [`Error`], to match on. Its number is the status of such a call in C.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// An argument is outside what the function accepts.
-    InvalidValue,
+    InvalidValue = 1,
     /// Two sides of a copy, or a slice and its buffer, do not have the same number of elements.
-    LengthMismatch,
+    LengthMismatch = 2,
     /// A range does not lie inside its buffer.
-    OutOfRange,
+    OutOfRange = 3,
     /// The device still uses the buffer. Only the `try_*` functions return this; others wait.
-    NotReady,
+    NotReady = 4,
     /// The pool's budget is spent, and there is no block in flight to wait for.
-    BudgetExhausted,
+    BudgetExhausted = 5,
     /// The wait did not end in time.
-    TimedOut,
+    TimedOut = 19,
     /// The system cannot page-lock more memory.
-    OutOfHostMemory,
+    OutOfHostMemory = 6,
     /// The device is out of memory.
-    OutOfDeviceMemory,
+    OutOfDeviceMemory = 7,
     /// No usable device: no toolkit at build time, no driver, no GPU, or no GPU with that number.
-    NoDevice,
+    NoDevice = 8,
     /// The operation is not supported by this build, device or stream.
-    Unsupported,
+    Unsupported = 9,
     /// Objects of different drivers (two emulators, or an emulator and a GPU) were mixed.
-    WrongDevice,
+    WrongDevice = 10,
     /// The per-thread default stream was used from a thread other than the one that opened it.
-    WrongThread,
+    WrongThread = 11,
     /// The stream is being captured into a graph, where pooled copies are not allowed.
-    StreamCapturing,
+    StreamCapturing = 12,
     /// The process is a forked child of the one that opened the device.
-    ForkedProcess,
+    ForkedProcess = 13,
     /// The device is lost: a sticky CUDA error; every later call on it fails until the process
     /// ends.
-    DeviceLost,
+    DeviceLost = 14,
     /// Two threads used one buffer in conflicting ways through the C interface.
-    Busy,
+    Busy = 15,
     /// A handle given to the C interface is NULL, stale, freed or of another type.
-    InvalidHandle,
+    InvalidHandle = 16,
     /// A panic was caught at the C boundary.
-    Panic,
+    Panic = 17,
     /// A file could not be opened or read, or ended early.
-    Io,
+    Io = 20,
     /// The program's own code that produces batches for prefetching failed. Its error is the
     /// source.
-    Producer,
+    Producer = 22,
     /// There are no more batches. Only the C interface returns this.
-    End,
+    End = 21,
     /// The call was withdrawn. Only the C interface returns this.
-    Cancelled,
+    Cancelled = 23,
     /// Any other failure that the CUDA runtime reported; see [`Error::cuda_code`].
-    Cuda,
+    Cuda = 18,
 }
 
 /// A failed pinlane call.

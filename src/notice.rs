@@ -32,13 +32,9 @@ pub(crate) enum Notice {
 
 type Function = dyn Fn(Notice, &str) + Send + Sync;
 
-pub(crate) struct Listener {
-    function: Box<Function>,
-}
-
 #[derive(Default)]
 struct Listening {
-    listener: Option<Arc<Listener>>,
+    listener: Option<Arc<Function>>,
     /// How many calls of any listener are running.
     running: usize,
 }
@@ -56,12 +52,11 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes `function` the listener of the process. It replaces the previous one, if there is one.
+/// Makes `listener` the listener of the process. It replaces the previous one, if there is one.
 #[cfg_attr(not(feature = "capi"), allow(dead_code))]
-pub(crate) fn listen(function: Option<Box<Function>>) {
+pub(crate) fn listen(listener: Option<Arc<Function>>) {
     let notices = NOTICES.get();
     let mut state = notices.state.lock();
-    let listener = function.map(|function| Arc::new(Listener { function }));
     let former = std::mem::replace(&mut state.listener, listener);
     // This may also wait for calls of the new listener. A listener does not run for long.
     while state.running > 0 && !INSIDE.get() {
@@ -85,7 +80,7 @@ pub(crate) fn tell(event: Notice, text: impl FnOnce() -> String) {
     state.running += 1;
     drop(state);
     INSIDE.set(true);
-    call_user(|| (listener.function)(event, &text()));
+    call_user(|| listener(event, &text()));
     INSIDE.set(false);
     notices.state.lock().running -= 1;
     notices.ended.notify_all();
@@ -131,7 +126,7 @@ mod tests {
                 std::panic::resume_unwind(Box::new("on purpose"));
             }
         };
-        listen(Some(Box::new(slow)));
+        listen(Some(Arc::new(slow)));
         let teller = std::thread::spawn(|| tell(Notice::FreeRefused, || MINE.to_owned()));
         inside.recv().expect("it is called");
         listen(None);

@@ -170,7 +170,7 @@ extern "C" {
 #define PINLANE_LOG_QUARANTINED 1
 
 /**
- * Memory is lost: the system did not take it back.
+ * Reports lost memory: the system refused to take it back.
  */
 #define PINLANE_LOG_NOT_RELEASED 2
 
@@ -2585,7 +2585,7 @@ pinlane_status pinlane_dlpack_from_legacy(struct DLManagedTensor *legacy,
  * `pinlane_device_emulator` returns the machine.
  *
  * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, for
- * options of an unknown size, execution or flag, or for a `replay` that is none; `FORKED_PROCESS`.
+ * options of an unknown size, execution or flag, or for an invalid `replay`; `FORKED_PROCESS`.
  *
  * # Safety
  *
@@ -2654,9 +2654,9 @@ pinlane_status pinlane_emulator_free(struct pinlane_emulator *emulator);
  * `pinlane_emulator_finding`; the text is empty if no run failed. `options` may be NULL. Blocks as
  * long as the runs take.
  *
- * Statuses: `OK` also if a run failed: `explored` says so. `INVALID_VALUE` if `program` or
- * `explored` is NULL, for options of an unknown size, a number of devices or flags out of range,
- * machines that cannot be made, or a `PINLANE_REPLAY` that is none; `FORKED_PROCESS`.
+ * Statuses: `OK` even if a run failed: see `explored`. `INVALID_VALUE` if `program` or `explored`
+ * is NULL, for options of an unknown size, a number of devices or flags out of range, machines
+ * that cannot be made, or an invalid `PINLANE_REPLAY`; `FORKED_PROCESS`.
  *
  * # Safety
  *
@@ -2710,8 +2710,8 @@ pinlane_status pinlane_emulator_finding_count(const struct pinlane_emulator *emu
  * are written, with the terminating NUL; a longer text is truncated. `needed`, which may be NULL,
  * gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is 0.
  *
- * Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are not so many; `INVALID_VALUE` if `buffer`
- * is NULL while `capacity` is not 0.
+ * Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are fewer; `INVALID_VALUE` if `buffer` is
+ * NULL while `capacity` is not 0.
  *
  * # Safety
  *
@@ -2834,8 +2834,8 @@ pinlane_status pinlane_emulator_calls(const struct pinlane_emulator *emulator,
  * as the end of the process does; calls then have the status `CUDA`, otherwise `DEVICE_LOST`. A
  * lost device stays lost.
  *
- * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that loses no device; `NO_DEVICE`
- * if the machine has no such device.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that does not lose a device;
+ * `NO_DEVICE` if the machine has no such device.
  */
 pinlane_status pinlane_emulator_lose_device(const struct pinlane_emulator *emulator,
                                             int32_t ordinal,
@@ -2976,7 +2976,7 @@ pinlane_status pinlane_file_free(struct pinlane_file *file);
  *
  * # Safety
  *
- * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ * - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */

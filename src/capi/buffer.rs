@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::memory::check_memory;
 use super::request::User;
-use super::status::told;
 use super::{
     Out, Result, boundary, freeing, handle, handle_type, invalid, pinlane_device, pinlane_pool,
     pinlane_request, pinlane_status, pinlane_stream, pointer,
@@ -228,21 +227,19 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_async(
     user: *mut c_void,
     request: *mut *mut pinlane_request,
 ) -> pinlane_status {
-    const FUNCTION: &str = "pinlane_buffer_alloc_async";
     // SAFETY: the caller's precondition on `request`.
-    unsafe { Out::new("request", request) }.start(FUNCTION, || {
+    unsafe { Out::new("request", request) }.start("pinlane_buffer_alloc_async", || {
         let future = handle::get(pool)?.alloc_async::<u8>(bytes);
         let allocated = pointer::function("allocated", allocated)?;
         let user = User(user);
-        let tell = move |outcome| {
-            let (status, buffer) = told(FUNCTION, outcome);
+        let call = move |status, buffer: Option<_>| {
             let buffer = buffer.map_or(std::ptr::null_mut(), |buffer| {
                 HostBuffer::into_handle(ManuallyDrop::new(buffer), None)
             });
             // SAFETY: the caller's precondition on `allocated`.
             theirs(|| unsafe { allocated(user.get(), status, buffer) });
         };
-        Ok((future, Box::new(tell) as _))
+        Ok((future, call))
     })
 }
 
@@ -457,5 +454,5 @@ pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_st
     })
 }
 
-#[cfg(all(test, feature = "emulated"))]
+#[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Counts live handles, and reports losses that no call can return.
 
 use std::ffi::{CString, c_char, c_void};
+use std::sync::Arc;
 
 use super::request::User;
 use super::table::Kind;
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn pinlane_live_count(kind: i32, count: *mut usize) -> pin
 
 /// Memory is never freed and never reused: nothing proves that the device is done with it.
 pub const PINLANE_LOG_QUARANTINED: i32 = 1;
-/// Memory is lost: the system did not take it back.
+/// Reports lost memory: the system refused to take it back.
 pub const PINLANE_LOG_NOT_RELEASED: i32 = 2;
 /// A function that frees something returned a failure, perhaps to a destructor, which cannot pass
 /// it on. The message is that of `pinlane_last_error`.
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn pinlane_set_log_callback(
             // SAFETY: the caller's precondition.
             theirs(|| unsafe { function(user.get(), event, text.as_ptr()) });
         };
-        notice::listen(Some(Box::new(tell)));
+        notice::listen(Some(Arc::new(tell)));
         Ok(())
     })
 }

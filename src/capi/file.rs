@@ -128,7 +128,7 @@ pub extern "C" fn pinlane_file_free(file: *mut pinlane_file) -> pinlane_status {
 ///
 /// # Safety
 ///
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+/// - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
 ///   allocated until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]

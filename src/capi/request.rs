@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 
-use super::status::panicked;
+use super::status::{PINLANE_STATUS_OK, panicked, report};
 use super::{
     Error, ErrorKind, Out, Result, boundary, freeing, handle, handle_type, pinlane_status, refused,
 };
@@ -224,19 +224,24 @@ fn withdrawn() -> Error {
 
 impl Out<*mut pinlane_request> {
     /// Runs the body of the exported function `function`, which starts a request: a future, and the
-    /// function that reports its outcome to the callback. Writes the request's handle if the caller
-    /// wants it.
-    pub(super) fn start<T: Send + 'static, F>(
+    /// function that calls the callback with the status of its outcome and, if that is `OK`, the
+    /// value. Writes the request's handle if the caller wants it.
+    pub(super) fn start<T: Send + 'static, F, C>(
         self,
         function: &'static str,
-        begin: impl FnOnce() -> Result<(F, Box<dyn FnOnce(Result<T>) + Send>)>,
+        begin: impl FnOnce() -> Result<(F, C)>,
     ) -> pinlane_status
     where
         F: Future<Output = Result<T>> + Send + 'static,
+        C: FnOnce(pinlane_status, Option<T>) + Send + 'static,
     {
         boundary(function, || {
             let out = self.optional()?;
-            let (future, tell) = begin()?;
+            let (future, call) = begin()?;
+            let tell = Box::new(move |outcome| match outcome {
+                Ok(value) => call(PINLANE_STATUS_OK, Some(value)),
+                Err(error) => call(report(function, error), None),
+            });
             let request = Arc::new(Request(Mutex::new(State::POLLED)));
             let handle: Arc<dyn Cancel> = request.clone();
             let begun = || out.set_with(|| handle::create(handle));

@@ -72,34 +72,6 @@ pub const PINLANE_STATUS_PRODUCER: pinlane_status = 22;
 /// The call was withdrawn before it had an outcome.
 pub const PINLANE_STATUS_CANCELLED: pinlane_status = 23;
 
-fn status_of(kind: ErrorKind) -> pinlane_status {
-    match kind {
-        ErrorKind::InvalidValue => PINLANE_STATUS_INVALID_VALUE,
-        ErrorKind::LengthMismatch => PINLANE_STATUS_LENGTH_MISMATCH,
-        ErrorKind::OutOfRange => PINLANE_STATUS_OUT_OF_RANGE,
-        ErrorKind::NotReady => PINLANE_STATUS_NOT_READY,
-        ErrorKind::BudgetExhausted => PINLANE_STATUS_BUDGET_EXHAUSTED,
-        ErrorKind::OutOfHostMemory => PINLANE_STATUS_OUT_OF_HOST_MEMORY,
-        ErrorKind::OutOfDeviceMemory => PINLANE_STATUS_OUT_OF_DEVICE_MEMORY,
-        ErrorKind::NoDevice => PINLANE_STATUS_NO_DEVICE,
-        ErrorKind::Unsupported => PINLANE_STATUS_UNSUPPORTED,
-        ErrorKind::WrongDevice => PINLANE_STATUS_WRONG_DEVICE,
-        ErrorKind::WrongThread => PINLANE_STATUS_WRONG_THREAD,
-        ErrorKind::StreamCapturing => PINLANE_STATUS_STREAM_CAPTURING,
-        ErrorKind::ForkedProcess => PINLANE_STATUS_FORKED_PROCESS,
-        ErrorKind::DeviceLost => PINLANE_STATUS_DEVICE_LOST,
-        ErrorKind::Busy => PINLANE_STATUS_BUSY,
-        ErrorKind::InvalidHandle => PINLANE_STATUS_INVALID_HANDLE,
-        ErrorKind::Panic => PINLANE_STATUS_PANIC,
-        ErrorKind::Cuda => PINLANE_STATUS_CUDA,
-        ErrorKind::TimedOut => PINLANE_STATUS_TIMED_OUT,
-        ErrorKind::Io => PINLANE_STATUS_IO,
-        ErrorKind::End => PINLANE_STATUS_END,
-        ErrorKind::Producer => PINLANE_STATUS_PRODUCER,
-        ErrorKind::Cancelled => PINLANE_STATUS_CANCELLED,
-    }
-}
-
 /// Each status, its name, and the name with its meaning, which is the comment of its constant.
 /// `build/header.rs` writes them.
 const STATUSES: &[(pinlane_status, &CStr, &CStr)] =
@@ -194,18 +166,10 @@ pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Error {
     refused(ErrorKind::Panic, context, "report it as a bug of pinlane")
 }
 
-/// The arguments of a callback for an outcome. An error becomes its thread's message.
-pub(super) fn told<T>(function: &'static str, outcome: Result<T>) -> (pinlane_status, Option<T>) {
-    match outcome {
-        Ok(value) => (PINLANE_STATUS_OK, Some(value)),
-        Err(error) => (report(function, error), None),
-    }
-}
-
 #[cold]
-fn report(function: &'static str, error: Error) -> pinlane_status {
+pub(super) fn report(function: &'static str, error: Error) -> pinlane_status {
     let codes = Codes {
-        status: status_of(error.kind()),
+        status: error.kind() as pinlane_status,
         cuda: error.cuda_code().map_or(0, |code| code.0),
         producer: Failure::code_behind(&error),
     };
@@ -323,7 +287,6 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    #[cfg(feature = "emulated")]
     use crate::capi::buffer::HostBuffer;
     use crate::error::Remedy;
 
@@ -371,7 +334,6 @@ mod tests {
         assert_eq!(made.load(Ordering::Relaxed), 1);
     }
 
-    #[cfg(feature = "emulated")]
     #[test]
     fn c_rule_16_answers_are_errors_without_text() {
         use crate::capi::buffer::pinlane_buffer;
@@ -413,5 +375,45 @@ mod tests {
         assert_eq!(name_of(-1), c"PINLANE_STATUS_UNKNOWN");
         assert_eq!(name_of(PINLANE_STATUS_BUSY), c"PINLANE_STATUS_BUSY");
         assert_eq!(name_of(PINLANE_STATUS_CANCELLED), c"PINLANE_STATUS_CANCELLED");
+    }
+
+    #[test]
+    fn every_kind_of_error_has_the_number_of_its_status() {
+        use ErrorKind::*;
+        let kinds = [
+            InvalidValue,
+            LengthMismatch,
+            OutOfRange,
+            NotReady,
+            BudgetExhausted,
+            TimedOut,
+            OutOfHostMemory,
+            OutOfDeviceMemory,
+            NoDevice,
+            Unsupported,
+            WrongDevice,
+            WrongThread,
+            StreamCapturing,
+            ForkedProcess,
+            DeviceLost,
+            Busy,
+            InvalidHandle,
+            Panic,
+            Io,
+            Producer,
+            End,
+            Cancelled,
+            Cuda,
+        ];
+        assert_eq!(kinds.len(), STATUSES.len() - 1, "all but OK");
+        for kind in kinds {
+            let spelt = |letter: char| match letter.is_uppercase() {
+                true => format!("_{letter}"),
+                false => letter.to_uppercase().to_string(),
+            };
+            let words: String = format!("{kind:?}").chars().map(spelt).collect();
+            let name = format!("PINLANE_STATUS{words}");
+            assert_eq!(name_of(kind as pinlane_status).to_str(), Ok(&*name));
+        }
     }
 }

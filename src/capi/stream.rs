@@ -1,11 +1,11 @@
 //! Streams: created, borrowed and default ones.
 
 use std::ffi::c_void;
-#[cfg(feature = "emulated")]
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::request::User;
+use super::table::Inside;
 use super::{
     Out, Result, boundary, check_flags, freeing, growing, handle, handle_type, layout,
     pinlane_device, pinlane_status, pinlane_ticket, pointer,
@@ -273,9 +273,11 @@ pub unsafe extern "C" fn pinlane_stream_launch_host(
     })
 }
 
-/// Refuses an event that is NULL.
-fn check_event(event: *mut c_void) -> Result<()> {
-    pointer::object("cuda_event", event, "pass what the other library has made").map(drop)
+/// The stream, for a call with an event of the caller.
+fn for_event(stream: *const pinlane_stream, event: *mut c_void) -> Result<Inside<pinlane_stream>> {
+    let stream = handle::get(stream)?;
+    pointer::object("cuda_event", event, "pass what the other library has made")?;
+    Ok(stream)
 }
 
 /// Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a
@@ -294,8 +296,7 @@ pub unsafe extern "C" fn pinlane_stream_wait_event(
     cuda_event: *mut c_void,
 ) -> pinlane_status {
     boundary("pinlane_stream_wait_event", || {
-        let stream = handle::get(stream)?;
-        check_event(cuda_event)?;
+        let stream = for_event(stream, cuda_event)?;
         // SAFETY: the caller's precondition on `cuda_event`, which is not NULL.
         unsafe { stream.wait_event(cuda_event) }
     })
@@ -315,8 +316,7 @@ pub unsafe extern "C" fn pinlane_stream_record_event(
     cuda_event: *mut c_void,
 ) -> pinlane_status {
     boundary("pinlane_stream_record_event", || {
-        let stream = handle::get(stream)?;
-        check_event(cuda_event)?;
+        let stream = for_event(stream, cuda_event)?;
         // SAFETY: the caller's precondition on `cuda_event`, which is not NULL.
         unsafe { stream.record_event(cuda_event) }
     })
@@ -329,10 +329,8 @@ pub unsafe extern "C" fn pinlane_stream_record_event(
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_stream_free(stream: *mut pinlane_stream) -> pinlane_status {
     freeing("pinlane_stream_free", || {
-        #[cfg(feature = "emulated")]
         let timeline = handle::get(stream).ok().map(|stream| Arc::clone(&stream.timeline));
         handle::free(stream)?;
-        #[cfg(feature = "emulated")]
         if let Some(timeline) = timeline.filter(|timeline| timeline.is_owned())
             && let Some(emulator) = timeline.context().emulator()
         {

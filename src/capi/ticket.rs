@@ -4,7 +4,6 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use super::request::User;
-use super::status::told;
 use super::{
     Out, boundary, freeing, handle, handle_type, pinlane_request, pinlane_status, pointer,
 };
@@ -82,18 +81,16 @@ pub unsafe extern "C" fn pinlane_ticket_on_complete(
     user: *mut c_void,
     request: *mut *mut pinlane_request,
 ) -> pinlane_status {
-    const FUNCTION: &str = "pinlane_ticket_on_complete";
     // SAFETY: the caller's precondition on `request`.
-    unsafe { Out::new("request", request) }.start(FUNCTION, || {
+    unsafe { Out::new("request", request) }.start("pinlane_ticket_on_complete", || {
         let ticket = Ticket::clone(&*handle::get(ticket)?);
         let completed = pointer::function("completed", completed)?;
         let user = User(user);
-        let tell = move |outcome| {
-            let (status, _) = told(FUNCTION, outcome);
+        let call = move |status, _| {
             // SAFETY: the caller's precondition on `completed`.
             theirs(|| unsafe { completed(user.get(), status) });
         };
-        Ok((ticket, Box::new(tell) as _))
+        Ok((ticket, call))
     })
 }
 

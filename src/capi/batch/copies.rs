@@ -68,10 +68,7 @@ impl Named for pinlane_copy {
     const WHAT: &'static str = "copy";
 
     fn sides(&self, direction: Direction) -> TwoSides {
-        let (host, device) = match direction {
-            Direction::Up => (self.src, self.dst.cast_const()),
-            Direction::Down => (self.dst.cast_const(), self.src),
-        };
+        let (host, device) = direction.pair(self.src, self.dst.cast_const());
         (
             Place::new(host, self.buffer, self.buffer_offset, self.bytes).or_pinned(self.pinned),
             Place::new(device, self.device_buffer, self.device_offset, self.bytes),

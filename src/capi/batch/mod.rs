@@ -16,7 +16,6 @@ mod hosts;
 mod lend;
 mod pairs;
 mod places;
-mod route;
 mod rows;
 
 use std::ffi::c_void;
@@ -25,16 +24,60 @@ pub use self::copies::{pinlane_copy, pinlane_device_copy};
 use self::lend::Sides;
 pub(super) use self::pairs::pinlane_pairs;
 pub(super) use self::places::{Place, Places};
-use self::route::chosen_route;
-pub use self::route::pinlane_batch_options;
 use super::transfer::same_buffer;
 use super::{
-    Out, Result, boundary, check_spare, handle, pinlane_status, pinlane_stream, pinlane_ticket,
-    pointer,
+    Out, Result, boundary, check_flags, check_spare, growing, handle, layout, pinlane_status,
+    pinlane_stream, pinlane_ticket, pointer, unknown,
 };
-use crate::batch::{DeviceCopy, Downloads, Uploads};
+use crate::batch::{DeviceCopy, Downloads, Route, Uploads};
 use crate::copy::entry::Direction;
 use crate::sync::sanitizer::theirs;
+
+/// pinlane takes the route that is fastest by rule.
+pub const PINLANE_ROUTE_AUTOMATIC: i32 = 0;
+/// One `cudaMemcpyAsync` for each run of adjacent copies. Best for one long run.
+pub const PINLANE_ROUTE_COPIES: i32 = 1;
+/// One `cudaMemcpyBatchAsync` for many copies, if the driver has it (CUDA 12.8). Not on the legacy
+/// default stream.
+pub const PINLANE_ROUTE_BATCH_CALL: i32 = 2;
+/// A kernel moves the bytes: it reads or writes page-locked memory over the bus.
+pub const PINLANE_ROUTE_KERNEL: i32 = 3;
+
+/// Options of a batch. Initialise with `PINLANE_BATCH_OPTIONS_INIT`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_batch_options {
+    /// `sizeof(pinlane_batch_options)`.
+    pub size: usize,
+    /// `PINLANE_ROUTE_AUTOMATIC`, or another of `PINLANE_ROUTE_*`.
+    pub route: i32,
+    /// Must be 0.
+    pub flags: u32,
+}
+
+layout!(pinlane_batch_options: 16; route 8, flags 12);
+growing!(pinlane_batch_options_init: pinlane_batch_options, sizes [16], default {
+    route: PINLANE_ROUTE_AUTOMATIC
+});
+
+/// The route that the options choose.
+///
+/// # Safety
+///
+/// * `options` is NULL, misaligned (an error), or points to a struct that is as large as its `size`
+///   says.
+unsafe fn chosen_route(options: *const pinlane_batch_options) -> Result<Option<Route>> {
+    // SAFETY: the same precondition.
+    let options = unsafe { growing::options(options) }?;
+    check_flags(options.flags, 0)?;
+    Ok(Some(match options.route {
+        PINLANE_ROUTE_AUTOMATIC => return Ok(None),
+        PINLANE_ROUTE_COPIES => Route::Copies,
+        PINLANE_ROUTE_BATCH_CALL => Route::BatchCall,
+        PINLANE_ROUTE_KERNEL => Route::Kernel,
+        route => return Err(unknown("route", route, "use one of PINLANE_ROUTE_*")),
+    }))
+}
 
 /// Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
 /// device. Returns when pageable memory may be reused; the ticket says when everything has arrived.

@@ -24,7 +24,7 @@ use std::mem::transmute;
 
 use super::lend::{Named, Sides, TwoSides};
 use super::places::Place;
-use super::route::{chosen_route, pinlane_batch_options};
+use super::{chosen_route, pinlane_batch_options};
 use crate::batch::{Downloads, Route, Uploads};
 use crate::capi::{
     Out, Result, freeing, handle, handle_type, invalid, layout, pinlane_buffer,

@@ -103,9 +103,9 @@ const MESSAGE: usize = 1024;
 /// `pinlane_emulator_finding`; the text is empty if no run failed. `options` may be NULL. Blocks as
 /// long as the runs take.
 ///
-/// Statuses: `OK` also if a run failed: `explored` says so. `INVALID_VALUE` if `program` or
-/// `explored` is NULL, for options of an unknown size, a number of devices or flags out of range,
-/// machines that cannot be made, or a `PINLANE_REPLAY` that is none; `FORKED_PROCESS`.
+/// Statuses: `OK` even if a run failed: see `explored`. `INVALID_VALUE` if `program` or `explored`
+/// is NULL, for options of an unknown size, a number of devices or flags out of range, machines
+/// that cannot be made, or an invalid `PINLANE_REPLAY`; `FORKED_PROCESS`.
 ///
 /// # Safety
 ///
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn pinlane_explore(
     unsafe { pointer::give_text("pinlane_explore", report, capacity, needed, || Ok(said)) }
 }
 
-/// What is explored, as in `pinlane_explore`.
+/// The explored program, as in `pinlane_explore`.
 type Program = unsafe extern "C" fn(*mut c_void, *mut pinlane_emulator, *mut c_char, usize) -> i32;
 
 type Ended = std::result::Result<Explored, Box<FailedRun>>;

@@ -1,4 +1,4 @@
-//! Emulated machines: how a C program builds one, and the handle by which it looks into it.
+//! Emulated machines: the functions that build one, and the handle to inspect it.
 
 mod explore;
 mod report;
@@ -158,7 +158,7 @@ impl pinlane_emulator_options {
 /// `pinlane_device_emulator` returns the machine.
 ///
 /// Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, for
-/// options of an unknown size, execution or flag, or for a `replay` that is none; `FORKED_PROCESS`.
+/// options of an unknown size, execution or flag, or for an invalid `replay`; `FORKED_PROCESS`.
 ///
 /// # Safety
 ///
@@ -181,7 +181,7 @@ pub unsafe extern "C" fn pinlane_emulator_create(
         }
         // SAFETY: the caller's precondition on `options`.
         let options = unsafe { growing::options(options) }?;
-        // SAFETY: the caller's precondition on `options`, whose strings are there.
+        // SAFETY: the caller's precondition on `options` and their strings.
         let emulator = unsafe { options.builder() }?.devices(count as usize).build();
         let made = (0..count).map(|ordinal| Device::of_emulator(&emulator, ordinal));
         for (index, device) in made.collect::<Result<Vec<_>>>()?.into_iter().enumerate() {

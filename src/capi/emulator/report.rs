@@ -94,8 +94,8 @@ pub unsafe extern "C" fn pinlane_emulator_finding_count(
 /// are written, with the terminating NUL; a longer text is truncated. `needed`, which may be NULL,
 /// gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is 0.
 ///
-/// Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are not so many; `INVALID_VALUE` if `buffer`
-/// is NULL while `capacity` is not 0.
+/// Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are fewer; `INVALID_VALUE` if `buffer` is
+/// NULL while `capacity` is not 0.
 ///
 /// # Safety
 ///

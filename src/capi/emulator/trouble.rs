@@ -134,8 +134,8 @@ unsafe fn call_named(name: *const c_char) -> Result<Call> {
 /// as the end of the process does; calls then have the status `CUDA`, otherwise `DEVICE_LOST`. A
 /// lost device stays lost.
 ///
-/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that loses no device; `NO_DEVICE`
-/// if the machine has no such device.
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that does not lose a device;
+/// `NO_DEVICE` if the machine has no such device.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_lose_device(
     emulator: *const pinlane_emulator,
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn pinlane_emulator_end_capture(
         .give("pinlane_emulator_end_capture", || on_stream(stream, Emulator::end_capture))
 }
 
-/// Does something to a stream of an emulated machine.
+/// Runs `work` on a stream of an emulated machine.
 fn on_stream<R>(
     stream: *const pinlane_stream,
     work: impl FnOnce(&Emulator, RawStream) -> DriverResult<R>,

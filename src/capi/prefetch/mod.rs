@@ -15,7 +15,6 @@
 //!   holds when `pinlane_prefetch_create` fails.
 
 mod batch;
-mod failure;
 mod options;
 mod producer;
 
@@ -24,13 +23,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use self::failure::Failure;
 pub use self::options::{pinlane_prefetch_options, pinlane_prefetch_progress};
+pub(super) use self::producer::Failure;
 pub use self::producer::pinlane_producer;
 use self::producer::{Calls, Source};
 use super::device_buffer::DeviceBuffer;
 use super::request::User;
-use super::status::told;
 use super::table::{Counted, Inside};
 use super::{
     Error, ErrorKind, Out, Result, freeing, growing, handle, handle_type, pinlane_device_buffer,
@@ -282,9 +280,8 @@ pub unsafe extern "C" fn pinlane_prefetch_next_async(
     user: *mut c_void,
     request: *mut *mut pinlane_request,
 ) -> pinlane_status {
-    const FUNCTION: &str = "pinlane_prefetch_next_async";
     // SAFETY: the caller's precondition on `request`.
-    unsafe { Out::new("request", request) }.start(FUNCTION, || {
+    unsafe { Out::new("request", request) }.start("pinlane_prefetch_next_async", || {
         let prefetch: Counted<Inside<_>> = handle::get_counted(prefetch)?;
         let prefetched = pointer::function("prefetched", prefetched)?;
         if in_host_function() {
@@ -297,13 +294,12 @@ pub unsafe extern "C" fn pinlane_prefetch_next_async(
             taken.answer(next)
         };
         let user = User(user);
-        let tell = move |outcome| {
-            let (status, batch) = told(FUNCTION, outcome);
+        let call = move |status, batch: Option<_>| {
             let batch = batch.map_or(std::ptr::null_mut(), DeviceBuffer::into_handle);
             // SAFETY: the caller's precondition on `prefetched`.
             theirs(|| unsafe { prefetched(user.get(), status, batch) });
         };
-        Ok((future, Box::new(tell) as _))
+        Ok((future, call))
     })
 }
 

@@ -2,20 +2,71 @@
 //!
 //! ```text
 //!   pinlane_upload_blocks(stream, layers, count, block_bytes, from, to, ...)
-//!     layers           the tables, as C names them
+//!     pinlane_layer    the tables, as C names them
 //!     indices          the numbers, as C names them; as the Rust interface takes them
 //!     batch::lend      the tables as the Rust interface takes them, for the time of the call
 //!       Stream::upload_blocks
 //! ```
 
 mod indices;
-mod layers;
+
+use std::ffi::c_void;
 
 use self::indices::{Numbers, pinlane_indices};
-use self::layers::pinlane_layer;
-use super::lend::Sides;
-use crate::capi::{Out, Result, invalid, pinlane_status, pinlane_stream, pinlane_ticket, pointer};
+use super::lend::{Named, Sides, TwoSides};
+use super::places::Place;
+use crate::capi::{
+    Out, Result, invalid, layout, pinlane_buffer, pinlane_device_buffer, pinlane_status,
+    pinlane_stream, pinlane_ticket, pointer,
+};
 use crate::copy::entry::Direction;
+
+/// Two tables: one in host memory and one in device memory. A table is a range of memory that is
+/// cut into rows, or blocks, of equal length. Set all members that you do not use to 0.
+///
+/// The host table is pageable memory, named by its address, a part of a page-locked `buffer`, or
+/// memory of a pool, named by `pinned`. The device table is the caller's own device memory, named
+/// by its address, or a part of a `device_buffer`. Name each table once: if not by its address, the
+/// address must be NULL.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_layer {
+    /// The source: host memory in an upload, device memory in a download.
+    pub src: *const c_void,
+    /// The destination: device memory in an upload, host memory in a download.
+    pub dst: *mut c_void,
+    /// The size of the source. If 0, its address may be NULL.
+    pub src_bytes: usize,
+    /// The size of the destination. If 0, its address may be NULL.
+    pub dst_bytes: usize,
+    /// The page-locked buffer with the host table, or NULL.
+    pub buffer: *mut pinlane_buffer,
+    /// The offset of the table in `buffer`, in bytes.
+    pub buffer_offset: usize,
+    /// The device buffer with the device table, or NULL.
+    pub device_buffer: *mut pinlane_device_buffer,
+    /// The offset of the table in `device_buffer`, in bytes.
+    pub device_offset: usize,
+    /// Memory of a pool with the host table, or NULL. It is copied as by `pinlane_upload_pinned`
+    /// and `pinlane_download_pinned`: no call waits for it.
+    pub pinned: *mut c_void,
+}
+
+layout!(pinlane_layer: 72; src_bytes 16, dst_bytes 24, buffer 32, buffer_offset 40,
+    device_buffer 48, device_offset 56, pinned 64);
+
+impl Named for pinlane_layer {
+    const WHAT: &'static str = "layer";
+
+    fn sides(&self, direction: Direction) -> TwoSides {
+        let (src, dst) = ((self.src, self.src_bytes), (self.dst.cast_const(), self.dst_bytes));
+        let ((host, host_bytes), (device, device_bytes)) = direction.pair(src, dst);
+        (
+            Place::new(host, self.buffer, self.buffer_offset, host_bytes).or_pinned(self.pinned),
+            Place::new(device, self.device_buffer, self.device_offset, device_bytes),
+        )
+    }
+}
 
 /// Gathers rows of a table in host memory: row `i` of the layer's destination, on the device, gets
 /// the row of its source whose number is `indices[i]`. A row has as many bytes as the destination
