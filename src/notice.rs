@@ -131,7 +131,7 @@ mod tests {
         inside.recv().expect("it is called");
         listen(None);
         assert!(ended.load(Ordering::Relaxed), "it is running");
-        tell(Notice::FreeRefused, || unreachable!("nobody listens"));
+        tell(Notice::FreeRefused, || unreachable!("there is no listener"));
         teller.join().expect("its panic has ended");
         assert_eq!(told.load(Ordering::Relaxed), 1);
     }

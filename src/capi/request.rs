@@ -296,7 +296,7 @@ mod tests {
     /// Returns the outcome, and checks that there is no other.
     fn only(told: &Told) -> Result<u32, ErrorKind> {
         let outcome = told.recv().expect("exactly one");
-        assert!(told.recv().is_err(), "told twice, or the callback was not dropped");
+        assert!(told.recv().is_err(), "called twice, or the callback was not dropped");
         outcome
     }
 

@@ -11,7 +11,7 @@
 //! let buffer = pool.alloc::<f32>(12)?;
 //! let layout = Layout { shape: &[3, 4], ..Layout::new(DataType::F32) };
 //! let tensor = buffer.into_dlpack(&layout, None)?; // hand it to NumPy, PyTorch, JAX, ...
-//! # // SAFETY: nobody else has the tensor.
+//! # // SAFETY: the tensor has no other owner.
 //! # unsafe { pinlane::dlpack::delete(tensor) };
 //! # Ok::<(), pinlane::Error>(())
 //! ```

@@ -37,7 +37,7 @@ use crate::error::{Refused, Result};
 /// // SAFETY: a mapping belongs to the process, not to a thread.
 /// unsafe impl Send for Mapping {}
 ///
-/// // SAFETY: the mapping stays in place until `drop` unmaps it, and nobody else has the address.
+/// // SAFETY: the mapping stays in place until `drop` unmaps it, and no other code has the address.
 /// unsafe impl HostMemory for Mapping {
 ///     type Element = u8;
 ///     fn elements(&mut self) -> &mut [u8] {

@@ -13,10 +13,10 @@
 //! ```text
 //!                    alloc               drop, all uses complete
 //!   free: a thread's, ------------> live -----------------------------> free
-//!   or everybody's                   | drop, a device still uses it       ^
+//!   or shared by all                 | drop, a device still uses it       ^
 //!     ^  |  all blocks               v                     uses complete  |
 //!     |  |  of the slab            in flight -----------------------------+
-//!     |  v                           | nobody can say whether the device is done
+//!     |  v                           | unknown whether the device is done
 //!   the system                       v
 //!                                  quarantined: counted, never freed, never reused
 //! ```

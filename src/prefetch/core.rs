@@ -4,7 +4,7 @@
 //! ```text
 //!            head                 next
 //!              |                    |
-//!   ... taken [3: ready][4: -][5: ready] [6: nobody has pulled yet]      depth 3: nobody may
+//!   ... taken [3: ready][4: -][5: ready] [6: not pulled yet]      depth 3: no worker may
 //! ```
 //!
 //! A batch has the number of its pull. Ordered, the outcome of number `n` goes into slot `n %

@@ -217,7 +217,7 @@ impl Timeline {
         }
         self.check_thread(operation)?;
         // Code outside this crate has the handle, so the stream may be captured. SAFETY: the stream
-        // is live: owned ones until drop, foreign ones by the contract of whoever lent them.
+        // is live: owned ones until drop, foreign ones by the contract of their owner.
         match unsafe { driver.stream_capture(self.raw) } {
             Ok(Capture::None) => Ok(driver),
             Ok(Capture::Active | Capture::Invalidated) => Err(Error::new(
@@ -269,7 +269,7 @@ impl Timeline {
         let driver = self.context.shared_driver();
         let is_captured = || self.open(work.name).is_err();
         // SAFETY: the stream is live: owned ones until drop, foreign ones by the contract of
-        // whoever lent them.
+        // their owner.
         unsafe { recorder.around(driver, (self.raw, self.id), work, enqueue, is_captured) }
     }
 

@@ -53,7 +53,7 @@ fn a_conflicting_use_is_busy() {
     assert_eq!(get_mut(handle).err().map(|error| error.kind()), Some(ErrorKind::Busy));
     assert!(get(handle).is_ok());
     drop(first);
-    let only = get_mut(handle).expect("nobody else");
+    let only = get_mut(handle).expect("no other call");
     assert_eq!(get(handle).err().map(|error| error.kind()), Some(ErrorKind::Busy));
     only.remove();
     assert!(get(handle).is_err());

@@ -136,7 +136,7 @@ fn ended() -> Error {
 
 #[cold]
 fn freed() -> Error {
-    refused(ErrorKind::Cancelled, "the prefetch was freed meanwhile", "end the loop")
+    refused(ErrorKind::Cancelled, "the prefetch was freed during the call", "end the loop")
 }
 
 /// Starts threads that pull batches from `producer` and copy them to the device of `stream`, for

@@ -122,7 +122,7 @@ fn exclusive_use_keeps_others_out_and_outlives_a_free() {
     let table = kind!(20, false);
     let object = Arc::new(7);
     let entry = table.add(object.clone(), 0);
-    let mut alone = table.have(entry).expect("nobody else");
+    let mut alone = table.have(entry).expect("no other call");
     assert_eq!(table.share(entry).err(), Some(Miss::Busy));
     assert_eq!(table.remove(entry), Ok(()));
     *alone = Arc::new(8);
@@ -166,7 +166,7 @@ fn c_rule_13_a_thread_is_at_home_until_another_comes_and_again_later() {
     assert!(table.have(second).expect("live").place.is_some());
     assert!(table.share(first).expect("of the first home").place.is_none());
     on_another_thread(&|| drop(table.share(first).expect("live")));
-    assert!(!here().record.is_away(), "nobody came to the second home");
+    assert!(!here().record.is_away(), "no thread came to the second home");
     for entry in [first, away, second] {
         on_another_thread(&|| assert_eq!(table.remove(entry), Ok(())));
         assert_eq!(table.remove(entry), Err(Miss::Invalid));
@@ -193,7 +193,7 @@ fn a_thread_that_is_ending_makes_calls_without_its_record() {
         drop(table.share(entry).expect("live"));
         let calls = move || {
             assert!(record().is_none(), "the record was given back before");
-            let mut alone = table.have(entry).expect("nobody else");
+            let mut alone = table.have(entry).expect("no other call");
             *alone = Arc::new(2);
             assert_eq!(table.share(entry).err(), Some(Miss::Busy));
             drop(alone);

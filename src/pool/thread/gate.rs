@@ -6,7 +6,7 @@
 //! spent or the pool is dropped. So all lanes of a pool share a *gate*:
 //!
 //! ```text
-//!   owner of a lane                      whoever needs what all lanes hold
+//!   owner of a lane                      another thread that needs all lanes
 //!   (`Core::enter` in hit.rs)              (holds the pool's lock)
 //!     busy = true                          open_to = CLOSED
 //!     light fence                          heavy fence

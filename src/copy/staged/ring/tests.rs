@@ -173,7 +173,7 @@ fn after_a_submission_that_failed_no_slot_is_queued() {
     let [first, second, third] = [(); 3].map(|()| take());
     let filled = Filled::default();
     assert!(filled.push(first) && filled.push(second));
-    let (guard, submitted) = filled.begin(ring).expect("nobody submits");
+    let (guard, submitted) = filled.begin(ring).expect("no other thread submits");
     drop(guard);
     assert!(!filled.push(third));
     [submitted, third].into_iter().for_each(|slot| ring.give_back(slot));

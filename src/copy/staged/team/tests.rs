@@ -67,7 +67,7 @@ fn a_dismissed_team_stops_spinning() {
         while !helpers.iter().all(thread::ScopedJoinHandle::is_finished) {
             // Threads that spin cannot be ended.
             if Instant::now() > until {
-                eprintln!("a dismissed helper goes on spinning");
+                eprintln!("a dismissed helper continues to spin");
                 std::process::abort();
             }
             thread::yield_now();
@@ -111,7 +111,7 @@ fn a_panic_goes_on_when_all_have_left() {
             inside.fetch_sub(1, Ordering::Relaxed);
         };
         let ours = || run(of(0, 3), &work, &mut || panic!("expected"));
-        let panic = catch_unwind(AssertUnwindSafe(ours)).expect_err("it goes on");
+        let panic = catch_unwind(AssertUnwindSafe(ours)).expect_err("it continues");
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"expected"));
         assert_eq!(inside.into_inner(), 0);
     }

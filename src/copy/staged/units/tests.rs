@@ -177,7 +177,8 @@ fn an_error_ends_the_transfer_and_gives_up_its_slots() {
             for when in [0, 1, 2, 7, 30] {
                 for count in [0, 1, 3].into_iter().cycle().take(30) {
                     let portions = Counting::new(ring, pool, Some((step, when, Trouble::Error)));
-                    let error = run(&portions, helpers(count), &mut || ()).expect_err("as told");
+                    let error =
+                        run(&portions, helpers(count), &mut || ()).expect_err("at the chosen step");
                     assert_eq!(error.kind(), ErrorKind::Busy);
                     assert_eq!(portions.held.load(Ordering::Relaxed), 0, "{step:?} {when}");
                     assert!(portions.done.iter().all(|unit| unit.load(Ordering::Relaxed) <= 1));
@@ -284,7 +285,7 @@ fn a_panic_ends_the_transfer_and_goes_on() {
                     let ran = catch_unwind(AssertUnwindSafe(|| {
                         run(&portions, helpers(count), &mut || ())
                     }));
-                    let panic = ran.expect_err("as told");
+                    let panic = ran.expect_err("at the chosen step");
                     let text = panic.downcast_ref::<String>().expect("an assertion");
                     assert!(text.contains("expected"), "{text}");
                     // A step that panicked while it had a slot alone keeps it.
