@@ -48,7 +48,7 @@ struct pinlane_rows {
     struct pinlane_index to;
 };
 
-/* Where the items of one launch lie: `Mover` in crates/driver/src/types.rs. */
+/* Where the items of one launch lie: `CopyKind` in crates/driver/src/types.rs. */
 enum pinlane_mover {
     PINLANE_MOVE_UP,        /* sources in page-locked host memory, destinations in device memory */
     PINLANE_MOVE_DOWN,      /* sources in device memory, destinations in page-locked host memory */

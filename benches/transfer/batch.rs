@@ -1,7 +1,7 @@
 //! Many small copies at once. References: what the link carries, and a loop of the runtime's calls.
 
 use pinlane::Result;
-use pinlane::driver::{Item, Mover, RawStream};
+use pinlane::driver::{CopyKind, Item, RawStream};
 
 use super::Bench;
 use super::blocks::{Blocks, Kind, Place};
@@ -104,7 +104,7 @@ fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Re
                 // page-locked memory that the device can address. The destinations are views of
                 // live device memory that do not overlap. All are idle: the other measurements are
                 // complete, and this is waited for below.
-                unsafe { driver.move_items(raw, Mover::Up, list, items.len(), bytes) }
+                unsafe { driver.move_items(raw, CopyKind::H2D, list, items.len(), bytes) }
                     .expect("the kernel starts");
                 bench.bare.synchronize()
             })

@@ -1,7 +1,7 @@
 //! Rows by their numbers, out of one table. Reference: the kernel alone.
 
 use pinlane::batch::Indices;
-use pinlane::driver::{Driver, Layer, Mover, RawStream, RowIndex, RowMove};
+use pinlane::driver::{CopyKind, Driver, Layer, RawStream, RowIndex, RowMove};
 use pinlane::{DeviceBuf, PinnedBuf, PinnedPool, Result, Stream};
 
 use super::common::cuda::Way;
@@ -137,9 +137,9 @@ impl Rows {
         let (driver, stream) = (bench.bare.driver(), bench.bare.stream());
         let raw = RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() };
         let (host, device) = (self.table.as_ptr().addr() as u64, self.rows.as_device_ptr());
-        let (layer, mover) = match way {
-            Way::H2D => (Layer { src: host, dst: device }, Mover::Up),
-            Way::D2H => (Layer { src: device, dst: host }, Mover::Down),
+        let (layer, kind) = match way {
+            Way::H2D => (Layer { src: host, dst: device }, CopyKind::H2D),
+            Way::D2H => (Layer { src: device, dst: host }, CopyKind::D2H),
         };
         self.lists.write()?[..2].copy_from_slice(bytemuck::cast_slice(&[layer]));
         let at = self.lists.as_ptr().addr() as u64;
@@ -153,15 +153,15 @@ impl Rows {
         let (count, bytes) = (self.numbers.len() as u64, self.length as u64);
         let all = RowMove { layers: at, layer_count: 1, count, bytes, from, to };
         seconds(|| {
-            launch(&*driver, raw, mover, &all);
+            launch(&*driver, raw, kind, &all);
             bench.bare.synchronize()
         })
     }
 }
 
-fn launch(driver: &dyn Driver, raw: RawStream, mover: Mover, rows: &RowMove) {
+fn launch(driver: &dyn Driver, raw: RawStream, kind: CopyKind, rows: &RowMove) {
     // SAFETY: the stream is live. The lists are complete, aligned, and in page-locked memory, as
     // the table is, which the device can address. The table and the rows have as many rows as said,
     // do not overlap, and are idle: the other measurements are complete, and this is waited for.
-    unsafe { driver.move_rows(raw, mover, rows) }.expect("the kernel starts");
+    unsafe { driver.move_rows(raw, kind, rows) }.expect("the kernel starts");
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pinlane::driver::{BatchCopy, BatchKind, Driver, RawStream};
+use pinlane::driver::{CopyKind, Driver, Item, RawStream};
 use pinlane::{DeviceBuf, PinnedBuf, Result, Stream};
 
 use super::common::cuda::Way;
@@ -36,7 +36,7 @@ struct Swap {
     on_host: Vec<u32>,
     on_device: Vec<u32>,
     runtime: (Arc<dyn Driver>, RawStream),
-    list: Vec<BatchCopy>,
+    list: Vec<Item>,
 }
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
@@ -115,12 +115,12 @@ impl Swap {
                     Way::H2D => (host, gpu),
                     Way::D2H => (gpu, host),
                 };
-                list.push(BatchCopy { dst, src, bytes: *bytes });
+                list.push(Item { dst, src, bytes: *bytes as u64 });
             }
         }
         let kind = match way {
-            Way::H2D => BatchKind::H2D,
-            Way::D2H => BatchKind::D2H,
+            Way::H2D => CopyKind::H2D,
+            Way::D2H => CopyKind::D2H,
         };
         let (driver, stream) = &*runtime;
         // SAFETY: the stream is live. The numbers are distinct and name blocks inside the tables,

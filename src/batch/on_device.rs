@@ -5,7 +5,7 @@ use crate::copy::entry::PIECE;
 use crate::copy::issue::{Items, copy_on_devices, introduce, issue};
 use crate::copy::route::{Between, Group, Route};
 use crate::copy::transfer::check_apart;
-use crate::driver::{BatchCopy, Item, Mover};
+use crate::driver::{CopyKind, Item};
 use crate::error::Result;
 use crate::memory::hazard::Access;
 use crate::memory::sealed::Sealed;
@@ -88,17 +88,17 @@ impl Stream {
                         unsafe { copy_on_devices(driver, raw, src, dst) }
                     });
                 }
-                let copies = items.iter().map(|DeviceCopy { src, dst }| BatchCopy {
+                let copies = items.iter().map(|DeviceCopy { src, dst }| Item {
                     dst: dst.ptr(),
                     src: src.ptr(),
-                    bytes: dst.len(),
+                    bytes: dst.len() as u64,
                 });
                 // SAFETY: the stream is live. Each range lies in one allocation of this device. A
                 // destination overlaps no other range: it is borrowed exclusively, or was found
                 // apart (`check_apart`). The items, complete and aligned, lie in one page-locked
                 // block that the device can address (`Abilities::allow`). The uses that `ordered`
                 // records keep all valid until retired.
-                unsafe { issue(driver, raw, Mover::OnDevice, route, copies, kernel) }
+                unsafe { issue(driver, raw, CopyKind::D2D, route, copies, kernel) }
             },
             || format!("copying {bytes} bytes of {} device buffers", items.len()),
         )

@@ -165,15 +165,14 @@ fn enqueue_part(
         &operands,
         |driver: &dyn Driver, raw| {
             let copies = merged(entries).flat_map(|(first, bytes)| parts(first, bytes));
-            let copies =
-                copies.map(|(host, device, bytes)| direction.batch_copy(host, device, bytes));
+            let copies = copies.map(|(host, device, bytes)| direction.item(host, device, bytes));
             // SAFETY: the stream is live. Each copy lies in one registration (`parts`, `pieces`)
             // and in one allocation. Destinations are borrowed exclusively, or were found
             // apart (`check_disjoint`). The list, complete and aligned, is a block of its own; the
             // route was allowed (`Abilities::allow`), so that the device can use the host's
             // addresses. The uses recorded here and by `Transfer` keep all valid until retired, and
             // keep the host from touching them.
-            unsafe { issue(driver, raw, direction.mover(), route, copies, items) }
+            unsafe { issue(driver, raw, direction.kind(), route, copies, items) }
         },
         || format!("copying {} page-locked entries", entries.len()),
         |fence| transfer.add(fence),

@@ -3,9 +3,7 @@
 use super::entry::Direction;
 use super::route::Route;
 use crate::context::Context;
-use crate::driver::{
-    BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, Mover, RawStream,
-};
+use crate::driver::{CopyKind, DevicePtr, Driver, DriverResult, Item, RawStream};
 use crate::memory::DeviceBytes;
 
 /// A list for the moving kernel: `count` [`Item`]s at the address `at`, of `bytes` bytes together.
@@ -21,7 +19,7 @@ pub(crate) struct Items {
 /// # Safety
 ///
 /// * `raw` is live.
-/// * Each copy lies in the memory that `mover` names: on each side in one registration of
+/// * Each copy lies in the memory that `kind` names: on each side in one registration of
 ///   page-locked memory, or in one device allocation. Both sides are valid until retired.
 /// * No destination overlaps another one, a source, or the items.
 /// * For [`Route::Kernel`] the items are complete, aligned to 8, and in page-locked memory that is
@@ -29,60 +27,49 @@ pub(crate) struct Items {
 pub(crate) unsafe fn issue(
     driver: &dyn Driver,
     raw: RawStream,
-    mover: Mover,
+    kind: CopyKind,
     route: Route,
-    mut copies: impl Iterator<Item = BatchCopy>,
+    mut copies: impl Iterator<Item = Item>,
     items: Items,
 ) -> DriverResult<()> {
     match route {
-        Route::Copies => copies.try_for_each(|BatchCopy { dst, src, bytes }| {
+        Route::Copies => copies.try_for_each(|Item { src, dst, bytes }| {
             let host = |address| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-            // SAFETY: the preconditions; the host's addresses were exposed (`batch_copy`).
+            let bytes = bytes as usize;
+            // SAFETY: the preconditions; the host's addresses were exposed (`Direction::item`).
             unsafe {
-                match mover {
-                    Mover::Up => driver.copy_h2d(raw, dst, host(src), bytes),
-                    Mover::Down => driver.copy_d2h(raw, host(dst), src, bytes),
-                    Mover::OnDevice => driver.copy_d2d(raw, dst, src, bytes),
+                match kind {
+                    CopyKind::H2D => driver.copy_h2d(raw, dst, host(src), bytes),
+                    CopyKind::D2H => driver.copy_d2h(raw, host(dst), src, bytes),
+                    CopyKind::D2D => driver.copy_d2d(raw, dst, src, bytes),
                 }
             }
         }),
         Route::BatchCall => {
             let copies: Vec<_> = copies.collect();
-            let kind = match mover {
-                Mover::Up => BatchKind::H2D,
-                Mover::Down => BatchKind::D2H,
-                Mover::OnDevice => BatchKind::D2D,
-            };
             // SAFETY: as above for each, and no two of them overlap: the preconditions.
             unsafe { driver.copy_batch(raw, kind, &copies) }
         }
         Route::Kernel => {
             let Items { at, count, bytes } = items;
             // SAFETY: the preconditions, including those for the kernel.
-            unsafe { driver.move_items(raw, mover, at, count, bytes) }
+            unsafe { driver.move_items(raw, kind, at, count, bytes) }
         }
     }
 }
 
 impl Direction {
-    pub(crate) fn mover(self) -> Mover {
+    pub(crate) fn kind(self) -> CopyKind {
         match self {
-            Direction::Up => Mover::Up,
-            Direction::Down => Mover::Down,
+            Direction::Up => CopyKind::H2D,
+            Direction::Down => CopyKind::D2H,
         }
     }
 
     /// A copy between page-locked memory and the device.
     #[inline]
-    pub(crate) fn batch_copy(self, host: *const u8, device: DevicePtr, bytes: usize) -> BatchCopy {
-        let (src, dst) = self.pair(host.expose_provenance() as u64, device);
-        BatchCopy { dst, src, bytes }
-    }
-
-    /// The same, as an item for the kernel.
-    #[inline]
     pub(crate) fn item(self, host: *const u8, device: DevicePtr, bytes: usize) -> Item {
-        let BatchCopy { dst, src, bytes } = self.batch_copy(host, device, bytes);
+        let (src, dst) = self.pair(host.expose_provenance() as u64, device);
         Item { src, dst, bytes: bytes as u64 }
     }
 }

@@ -17,9 +17,9 @@ mod linked;
 pub use linked::cuda_runtime;
 #[doc(inline)]
 pub use pinlane_driver::{
-    Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
-    HostFunction, Item, Kernels, Layer, MAX_PATTERN, Mover, Ordinal, Poll, RawEvent, RawStream,
-    RowIndex, RowMove, StreamFlags, reference,
+    Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, HostFunction,
+    Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawStream, RowIndex, RowMove,
+    StreamFlags, reference,
 };
 
 #[cfg(feature = "emulated")]

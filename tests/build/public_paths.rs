@@ -8,8 +8,8 @@ use std::str::FromStr;
 mod seam {
     pub use pinlane::driver::reference::{checksum, fill, move_items, rows};
     pub use pinlane::driver::{
-        Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
-        HostFunction, Item, Kernels, Layer, MAX_PATTERN, Mover, Ordinal, Poll, RawEvent, RawStream,
+        Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags,
+        HostFunction, Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawStream,
         RowIndex, RowMove, StreamFlags, cuda_runtime, reference,
     };
     pub use pinlane::{CudaCode, checksum as checksum_at_the_root};

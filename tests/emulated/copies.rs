@@ -1,7 +1,7 @@
 //! Copies of pageable memory, batches, kernels that read the host's memory, and pools.
 
 use pinlane::CudaCode;
-use pinlane::driver::{BatchCopy, BatchKind, HostFlags, Item, Mover, RawStream};
+use pinlane::driver::{CopyKind, HostFlags, Item, RawStream};
 
 use crate::rig::{BYTES, Rig, copy_plain, on_each_driver, on_each_emulator};
 use crate::sample;
@@ -65,8 +65,8 @@ fn rule_07_memory_that_is_wholly_page_locked_takes_part_in_pageable_copies() {
 }
 
 /// Copies of four parts in another order, and one of no bytes.
-fn parts(dst: u64, src: u64) -> Vec<BatchCopy> {
-    let part = |(to, from, bytes)| BatchCopy { dst: dst + to, src: src + from, bytes };
+fn parts(dst: u64, src: u64) -> Vec<Item> {
+    let part = |(to, from, bytes)| Item { dst: dst + to, src: src + from, bytes };
     [(0, 2000, 1000), (1001, 1, 7), (3000, 1096, 512), (50, 3, 0), (1500, 3900, 196)]
         .map(part)
         .into()
@@ -75,14 +75,14 @@ fn parts(dst: u64, src: u64) -> Vec<BatchCopy> {
 /// What `parts` makes of these contents.
 fn expected(dst: &[u8], src: &[u8]) -> Vec<u8> {
     let mut result = dst.to_vec();
-    for BatchCopy { dst, src: from, bytes } in parts(0, 0) {
-        let (dst, from) = (dst as usize, from as usize);
+    for Item { dst, src: from, bytes } in parts(0, 0) {
+        let (dst, from, bytes) = (dst as usize, from as usize, bytes as usize);
         result[dst..dst + bytes].copy_from_slice(&src[from..from + bytes]);
     }
     result
 }
 
-fn batch(rig: &Rig, stream: RawStream, kind: BatchKind, copies: &[BatchCopy]) {
+fn batch(rig: &Rig, stream: RawStream, kind: CopyKind, copies: &[Item]) {
     // SAFETY: as in `rig`.
     unsafe { rig.driver.copy_batch(stream, kind, copies) }.unwrap();
 }
@@ -107,15 +107,15 @@ fn rule_08_a_batch_copies_every_part_in_stream_order() {
             pinned.as_ptr().copy_from(contents.as_ptr(), BYTES);
         }
         rig.fill(stream, a, 1);
-        batch(rig, stream, BatchKind::H2D, &parts(a, pinned_at));
+        batch(rig, stream, CopyKind::H2D, &parts(a, pinned_at));
         rig.fill(stream, b, 2);
-        batch(rig, stream, BatchKind::D2D, &parts(b, a));
+        batch(rig, stream, CopyKind::D2D, &parts(b, a));
         rig.synchronize(stream);
         let in_a = expected(&[1; BYTES], &contents);
         let in_b = expected(&[2; BYTES], &in_a);
         assert_eq!((rig.contents(a), rig.contents(b)), (in_a.clone(), in_b.clone()));
 
-        batch(rig, stream, BatchKind::D2H, &parts(pinned_at, b));
+        batch(rig, stream, CopyKind::D2H, &parts(pinned_at, b));
         rig.synchronize(stream);
         // SAFETY: as in `rig`.
         unsafe {
@@ -130,9 +130,9 @@ fn rule_08_a_batch_is_refused_by_the_legacy_stream_alone() {
     on_each_driver_with_batches(|rig| {
         let (a, b) = (rig.memory(), rig.memory());
         let copies = parts(b, a);
-        let on = |stream, copies: &[BatchCopy]| {
+        let on = |stream, copies: &[Item]| {
             // SAFETY: as in `rig`.
-            unsafe { rig.driver.copy_batch(stream, BatchKind::D2D, copies) }
+            unsafe { rig.driver.copy_batch(stream, CopyKind::D2D, copies) }
         };
         assert_eq!(on(rig.legacy(), &copies), Err(CudaCode::INVALID_VALUE));
         assert_eq!(on(rig.legacy(), &copies[3..4]), Ok(()), "no bytes");
@@ -150,7 +150,7 @@ fn rule_08_a_batch_may_be_a_threads_first_call() {
         rig.fill(stream, a, 8);
         rig.fill(stream, b, 9);
         std::thread::scope(|scope| {
-            scope.spawn(|| batch(rig, stream, BatchKind::D2D, &parts(b, a)));
+            scope.spawn(|| batch(rig, stream, CopyKind::D2D, &parts(b, a)));
         });
         rig.synchronize(stream);
         assert_eq!(rig.contents(b), expected(&[9; BYTES], &[8; BYTES]));
@@ -185,7 +185,7 @@ fn rule_35_a_kernel_reads_page_locked_memory_in_stream_order() {
         unsafe {
             list.cast().write(items);
             rig.driver.copy_d2h(stream, source.as_ptr(), a, BYTES).unwrap();
-            rig.driver.move_items(stream, Mover::Up, list_at, items.len(), 2999).unwrap();
+            rig.driver.move_items(stream, CopyKind::H2D, list_at, items.len(), 2999).unwrap();
             rig.fill(stream, a, 7);
             rig.driver.copy_d2h(stream, source.as_ptr(), a, BYTES).unwrap();
         }
@@ -208,7 +208,7 @@ fn rule_35_a_kernel_writes_page_locked_memory_in_stream_order() {
         unsafe {
             list.cast().write(items);
             rig.driver.copy_d2h(stream, target.as_ptr(), b, BYTES).unwrap();
-            rig.driver.move_items(stream, Mover::Down, list_at, items.len(), 2999).unwrap();
+            rig.driver.move_items(stream, CopyKind::D2H, list_at, items.len(), 2999).unwrap();
             rig.fill(stream, a, 7);
             rig.driver.copy_h2d(stream, b, target.as_ptr(), BYTES).unwrap();
         }
@@ -237,12 +237,12 @@ fn rule_35_a_kernel_reaches_registered_memory() {
         unsafe {
             rig.driver.host_register(rig.device, memory, BYTES, HostFlags::default()).unwrap();
             one.write(Item { src: at, dst: a, bytes });
-            rig.driver.move_items(stream, Mover::Up, list_at, 1, BYTES).unwrap();
+            rig.driver.move_items(stream, CopyKind::H2D, list_at, 1, BYTES).unwrap();
             rig.synchronize(stream);
             assert_eq!(rig.contents(a), sample(BYTES, 9));
             rig.fill(stream, a, 3);
             one.write(Item { src: a, dst: at, bytes });
-            rig.driver.move_items(stream, Mover::Down, list_at, 1, BYTES).unwrap();
+            rig.driver.move_items(stream, CopyKind::D2H, list_at, 1, BYTES).unwrap();
             rig.synchronize(stream);
             rig.driver.host_unregister(memory).unwrap();
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use pinlane::driver::reference;
 use pinlane::driver::{
-    DevicePtr, Driver, HostFlags, Item, MAX_PATTERN, Mover, Poll, RawStream, StreamFlags,
+    CopyKind, DevicePtr, Driver, HostFlags, Item, MAX_PATTERN, Poll, RawStream, StreamFlags,
 };
 use proptest::prelude::*;
 
@@ -225,7 +225,7 @@ fn lay_out(parts: &[Part], reverse: bool) -> (Vec<Item>, usize, usize) {
     (items, src + MARGIN, dst + MARGIN)
 }
 
-const MOVERS: [Mover; 3] = [Mover::Up, Mover::Down, Mover::OnDevice];
+const MOVERS: [CopyKind; 3] = [CopyKind::H2D, CopyKind::D2H, CopyKind::D2D];
 
 /// Where the items of a move lie.
 #[derive(Clone, Copy, Debug)]
@@ -268,22 +268,22 @@ impl Block {
 /// One launch. `hint` is what it is told of the number of bytes, if not the truth.
 #[derive(Clone, Copy, Debug)]
 struct Launch {
-    mover: Mover,
+    kind: CopyKind,
     reverse: bool,
     list: Place,
     hint: Option<usize>,
 }
 
 fn check_move(parts: &[Part], launch: Launch) -> Result<(), TestCaseError> {
-    let Launch { mover, reverse, list, hint } = launch;
+    let Launch { kind, reverse, list, hint } = launch;
     let (mut items, src_length, dst_length) = lay_out(parts, reverse);
     let lab = Lab::new(src_length.max(dst_length).max(items.len() * size_of::<Item>()));
     let src = noise(3, src_length);
     let mut dst = noise(4, dst_length);
-    let (from, to) = match mover {
-        Mover::Up => (Place::OnHost, Place::OnDevice),
-        Mover::Down => (Place::OnDevice, Place::OnHost),
-        Mover::OnDevice => (Place::OnDevice, Place::OnDevice),
+    let (from, to) = match kind {
+        CopyKind::H2D => (Place::OnHost, Place::OnDevice),
+        CopyKind::D2H => (Place::OnDevice, Place::OnHost),
+        CopyKind::D2D => (Place::OnDevice, Place::OnDevice),
     };
     let (src_block, dst_block) = (Block::new(&lab, from, &src), Block::new(&lab, to, &dst));
     for item in &mut items {
@@ -296,9 +296,9 @@ fn check_move(parts: &[Part], launch: Launch) -> Result<(), TestCaseError> {
     let list = Block::new(&lab, list, contents);
     let bytes = hint.unwrap_or_else(|| parts.iter().map(|part| part.2).sum());
     // SAFETY: live stream; the list has that many items, aligned as blocks are, and is complete;
-    // every item's ranges lie in blocks of the kinds that the mover says, which stay allocated, and
+    // every item's ranges lie in blocks of the kinds that the kind says, which stay allocated, and
     // `lay_out` lets no two of them overlap.
-    unsafe { lab.driver.move_items(lab.stream, mover, list.address(), items.len(), bytes) }
+    unsafe { lab.driver.move_items(lab.stream, kind, list.address(), items.len(), bytes) }
         .expect("move");
     same(&dst_block.take(&lab, dst_length), &dst)?;
     same(&src_block.take(&lab, src_length), &src)?;
@@ -306,9 +306,9 @@ fn check_move(parts: &[Part], launch: Launch) -> Result<(), TestCaseError> {
 }
 
 fn check_every_mover(parts: &[Part], reverse: bool, list: Place) {
-    for mover in MOVERS {
-        check_move(parts, Launch { mover, reverse, list, hint: None })
-            .unwrap_or_else(|error| panic!("{mover:?}: {error}"));
+    for kind in MOVERS {
+        check_move(parts, Launch { kind, reverse, list, hint: None })
+            .unwrap_or_else(|error| panic!("{kind:?}: {error}"));
     }
 }
 
@@ -332,12 +332,12 @@ proptest! {
     #[test]
     fn a_move_copies_each_item_and_nothing_else_changes(
         parts in parts(),
-        mover in prop::sample::select(&MOVERS),
+        kind in prop::sample::select(&MOVERS),
         reverse: bool,
         list in prop_oneof![Just(Place::OnHost), Just(Place::OnDevice)],
         hint in prop_oneof![Just(None), Just(Some(0)), Just(Some(100_000)), Just(Some(usize::MAX))],
     ) {
-        check_move(&parts, Launch { mover, reverse, list, hint })?;
+        check_move(&parts, Launch { kind, reverse, list, hint })?;
     }
 }
 

@@ -18,7 +18,7 @@ mod kernels;
 mod races;
 mod rig;
 
-use pinlane::driver::{HostFlags, Item, Mover, Poll, RawStream, reference};
+use pinlane::driver::{CopyKind, HostFlags, Item, Poll, RawStream, reference};
 use rig::{BYTES, on_each_driver, patiently};
 
 fn sample(length: usize, salt: u8) -> Vec<u8> {
@@ -355,7 +355,7 @@ fn kernels_compute_what_their_reference_says() {
         // SAFETY: see `Rig`; the items' ranges lie in `a` and `b` and do not overlap.
         unsafe {
             rig.driver.fill(stream, b, BYTES, &[1, 2, 3]).unwrap();
-            rig.driver.move_items(stream, Mover::OnDevice, list, items.len(), 878).unwrap();
+            rig.driver.move_items(stream, CopyKind::D2D, list, items.len(), 878).unwrap();
         }
         rig.synchronize(stream);
         let mut expected = vec![0; BYTES];

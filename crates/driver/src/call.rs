@@ -1,14 +1,34 @@
 //! The methods of a driver, as data.
+//!
+//! The errors are those that the CUDA documents list: the `\return` lists of `cuda_runtime_api.h`
+//! 13.0, and of `cuda.h` 13.0 for the batch call, which is one of the CUDA driver.
+//! `tests/build/documented.rs` compares them where there is a toolkit. Left out is what is no error
+//! at the seam: `cudaErrorNotReady` of a query, and `cudaErrorPeerAccessAlreadyEnabled`.
 
+use crate::CudaCode;
+
+/// The errors of a call: a list of them, or the name of one.
+macro_rules! errors {
+    ([$($code:ident)+]) => { &[$(CudaCode::$code),+] };
+    ($list:ident) => { &$list };
+}
+
+/// Each row has a call, the CUDA functions that make it, a note for the documents, and the errors.
 macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($name:ident: $function:ident $($more:ident)* $($note:literal)? => $errors:tt;)*) => {
         /// Names the methods of [`Driver`](super::Driver), for messages, counters and fault
         /// injection.
         #[non_exhaustive]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(usize)]
         pub enum Call {
-            $($(#[$doc])* $name,)*
+            $(
+                #[doc = concat!(
+                    "`", stringify!($function), "`" $(, ", `", stringify!($more), "`")*
+                    $(, " ", $note)?
+                )]
+                $name,
+            )*
         }
 
         impl Call {
@@ -20,75 +40,107 @@ macro_rules! calls {
             pub fn named(name: &str) -> Option<Call> {
                 match name { $(stringify!($name) => Some(Call::$name),)* _ => None }
             }
+
+            /// The CUDA functions that make the call.
+            #[must_use]
+            pub fn functions(self) -> &'static [&'static str] {
+                match self {
+                    $(Call::$name => &[stringify!($function) $(, stringify!($more))*],)*
+                }
+            }
+
+            /// The errors that the documents of these functions list. [Any](Self::ANY_RETURNS) call
+            /// may also return others.
+            #[must_use]
+            pub fn documented_codes(self) -> &'static [CudaCode] {
+                match self { $(Call::$name => errors!($errors),)* }
+            }
         }
     };
 }
 
 calls! {
-    /// `cudaHostAlloc`
-    HostAlloc,
-    /// `cudaFreeHost`
-    HostFree,
-    /// `cudaHostRegister`
-    HostRegister,
-    /// `cudaHostUnregister`
-    HostUnregister,
-    /// `cudaMallocAsync`, `cudaMalloc`
-    DeviceAlloc,
-    /// `cudaFreeAsync`
-    DeviceFree,
-    /// `cudaMemcpyAsync` from host to device
-    CopyH2D,
-    /// `cudaMemcpyAsync` from device to host
-    CopyD2H,
-    /// `cuMemcpyBatchAsync`
-    CopyBatch,
-    /// `cudaMemcpyAsync` within a device
-    CopyD2D,
-    /// `cudaMemcpyPeerAsync`
-    CopyPeer,
-    /// `cudaStreamCreateWithPriority`
-    StreamCreate,
-    /// `cudaStreamDestroy`
-    StreamDestroy,
-    /// `cudaStreamQuery`
-    StreamQuery,
-    /// `cudaStreamSynchronize`
-    StreamSynchronize,
-    /// `cudaStreamWaitEvent`
-    StreamWaitEvent,
-    /// `cudaStreamIsCapturing`
-    StreamCapture,
-    /// `cudaEventCreateWithFlags`
-    EventCreate,
-    /// `cudaEventDestroy`
-    EventDestroy,
-    /// `cudaEventRecord`
-    EventRecord,
-    /// `cudaEventQuery`
-    EventQuery,
-    /// `cudaEventSynchronize`
-    EventSynchronize,
-    /// `cudaEventElapsedTime`
-    EventElapsed,
-    /// `cudaLaunchHostFunc`
-    LaunchHost,
-    /// `cudaDeviceCanAccessPeer`
-    PeerQuery,
-    /// `cudaDeviceEnablePeerAccess`
-    PeerEnable,
-    /// `cudaMemPoolSetAccess`
-    PoolAccess,
-    /// `cudaDeviceGetAttribute`, `cudaGetDeviceProperties`, and whether there are batches
-    Attributes,
-    /// `cudaMemGetInfo`
-    MemoryInfo,
-    /// A launch of the fill kernel
-    Fill,
-    /// A launch of the checksum kernel
-    Checksum,
-    /// A launch of the kernel that moves items
-    MoveItems,
-    /// A launch of the busy kernel
-    Busy,
+    HostAlloc: cudaHostAlloc => [INVALID_VALUE MEMORY_ALLOCATION];
+    HostFree: cudaFreeHost => [INVALID_VALUE];
+    HostRegister: cudaHostRegister
+        => [INVALID_VALUE MEMORY_ALLOCATION HOST_MEMORY_ALREADY_REGISTERED NOT_SUPPORTED];
+    HostUnregister: cudaHostUnregister => [INVALID_VALUE HOST_MEMORY_NOT_REGISTERED];
+    DeviceAlloc: cudaMallocAsync "or `cudaMalloc`"
+        => [INVALID_VALUE NOT_SUPPORTED MEMORY_ALLOCATION];
+    DeviceFree: cudaFreeAsync => [INVALID_VALUE NOT_SUPPORTED];
+    CopyH2D: cudaMemcpyAsync "from host to device" => [INVALID_VALUE INVALID_MEMCPY_DIRECTION];
+    CopyD2H: cudaMemcpyAsync "from device to host" => [INVALID_VALUE INVALID_MEMCPY_DIRECTION];
+    CopyBatch: cuMemcpyBatchAsync => [CUDART_UNLOADING INITIALIZATION INVALID_VALUE];
+    CopyD2D: cudaMemcpyAsync "within a device" => [INVALID_VALUE INVALID_MEMCPY_DIRECTION];
+    CopyPeer: cudaMemcpyPeerAsync => [INVALID_VALUE INVALID_DEVICE];
+    StreamCreate: cudaStreamCreateWithPriority => [INVALID_VALUE];
+    StreamDestroy: cudaStreamDestroy => [INVALID_VALUE INVALID_RESOURCE_HANDLE];
+    StreamQuery: cudaStreamQuery => [INVALID_RESOURCE_HANDLE];
+    StreamSynchronize: cudaStreamSynchronize => [INVALID_RESOURCE_HANDLE];
+    StreamWaitEvent: cudaStreamWaitEvent => [INVALID_VALUE INVALID_RESOURCE_HANDLE];
+    StreamCapture: cudaStreamIsCapturing => [INVALID_VALUE STREAM_CAPTURE_IMPLICIT];
+    EventCreate: cudaEventCreateWithFlags => [INVALID_VALUE LAUNCH_FAILURE MEMORY_ALLOCATION];
+    EventDestroy: cudaEventDestroy => [INVALID_VALUE INVALID_RESOURCE_HANDLE LAUNCH_FAILURE];
+    EventRecord: cudaEventRecord => [INVALID_VALUE INVALID_RESOURCE_HANDLE LAUNCH_FAILURE];
+    EventQuery: cudaEventQuery => [INVALID_VALUE INVALID_RESOURCE_HANDLE LAUNCH_FAILURE];
+    EventSynchronize: cudaEventSynchronize
+        => [INVALID_VALUE INVALID_RESOURCE_HANDLE LAUNCH_FAILURE];
+    EventElapsed: cudaEventElapsedTime
+        => [NOT_READY INVALID_VALUE INVALID_RESOURCE_HANDLE LAUNCH_FAILURE UNKNOWN];
+    LaunchHost: cudaLaunchHostFunc => [INVALID_RESOURCE_HANDLE INVALID_VALUE NOT_SUPPORTED];
+    PeerQuery: cudaDeviceCanAccessPeer => [INVALID_DEVICE];
+    PeerEnable: cudaDeviceEnablePeerAccess => [INVALID_DEVICE INVALID_VALUE];
+    PoolAccess: cudaMemPoolSetAccess => [INVALID_VALUE];
+    Attributes: cudaDeviceGetAttribute cudaGetDeviceProperties "and whether there are batches"
+        => [INVALID_DEVICE INVALID_VALUE];
+    MemoryInfo: cudaMemGetInfo => [INVALID_VALUE LAUNCH_FAILURE];
+    Fill: cudaLaunchKernel "of the fill kernel" => LAUNCH;
+    Checksum: cudaLaunchKernel "of the checksum kernel" => LAUNCH;
+    MoveItems: cudaLaunchKernel "of the kernel that moves items" => LAUNCH;
+    Busy: cudaLaunchKernel "of the busy kernel" => LAUNCH;
+}
+
+/// The errors of a launch.
+const LAUNCH: [CudaCode; 11] = [
+    CudaCode::INVALID_DEVICE_FUNCTION,
+    CudaCode::INVALID_CONFIGURATION,
+    CudaCode::LAUNCH_FAILURE,
+    CudaCode::LAUNCH_TIMEOUT,
+    CudaCode::LAUNCH_OUT_OF_RESOURCES,
+    CudaCode::SHARED_OBJECT_INIT_FAILED,
+    CudaCode::INVALID_PTX,
+    CudaCode::UNSUPPORTED_PTX_VERSION,
+    CudaCode::NO_KERNEL_IMAGE_FOR_DEVICE,
+    CudaCode::JIT_COMPILER_NOT_FOUND,
+    CudaCode::JIT_COMPILATION_DISABLED,
+];
+
+impl Call {
+    /// What any call may return, whatever its own list says:
+    ///
+    /// * what initialising the runtime may give ("may also return cudaErrorInitializationError,
+    ///   cudaErrorInsufficientDriver or cudaErrorNoDevice");
+    /// * the errors of earlier asynchronous work ("may also return error codes from previous,
+    ///   asynchronous launches"): those that are [sticky](CudaCode::is_sticky);
+    /// * that the driver unloads (`driver_types.h`, cudaErrorCudartUnloading).
+    pub const ANY_RETURNS: [CudaCode; 18] = [
+        CudaCode::INITIALIZATION,
+        CudaCode::INSUFFICIENT_DRIVER,
+        CudaCode::NO_DEVICE,
+        CudaCode::CUDART_UNLOADING,
+        CudaCode::ECC_UNCORRECTABLE,
+        CudaCode::CONTAINED,
+        CudaCode::ILLEGAL_ADDRESS,
+        CudaCode::LAUNCH_TIMEOUT,
+        CudaCode::ASSERT,
+        CudaCode::HARDWARE_STACK_ERROR,
+        CudaCode::ILLEGAL_INSTRUCTION,
+        CudaCode::MISALIGNED_ADDRESS,
+        CudaCode::INVALID_ADDRESS_SPACE,
+        CudaCode::INVALID_PC,
+        CudaCode::LAUNCH_FAILURE,
+        CudaCode::TENSOR_MEMORY_LEAK,
+        CudaCode::MPS_CLIENT_TERMINATED,
+        CudaCode::EXTERNAL_DEVICE,
+    ];
 }

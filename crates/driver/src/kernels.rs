@@ -1,7 +1,7 @@
 //! The kernels of the crate, as a driver launches them. What each computes is defined in
 //! [`reference`](super::reference).
 
-use super::types::{DevicePtr, DriverResult, Mover, RawStream, RowMove};
+use super::types::{CopyKind, DevicePtr, DriverResult, RawStream, RowMove};
 
 /// The part of a [`Driver`](super::Driver) that is this crate's own device code.
 ///
@@ -44,7 +44,7 @@ pub unsafe trait Kernels {
 
     /// Kernel: copies each item's bytes from the address `src` to the address `dst`. It reads and
     /// writes page-locked host memory where that lies: one launch moves many short ranges over the
-    /// bus.
+    /// bus. `kind` decides how it is launched.
     ///
     /// `bytes` is about how many bytes the items have together. The launch divides the work by it;
     /// a wrong number costs time and nothing else. An item that is many times as long as the
@@ -56,7 +56,7 @@ pub unsafe trait Kernels {
     /// * `items` is the address of `count` [`Item`](super::Item)s, aligned to 8, in device memory
     ///   or in one page-locked block, valid until retired. Those in host memory are complete when
     ///   the call is made.
-    /// * Every source and every destination lies in the memory that `mover` says: in one device
+    /// * Every source and every destination lies in the memory that `kind` says: in one device
     ///   allocation or in one page-locked block. All are valid until retired, and the host neither
     ///   reads nor writes a destination until then; any alignment.
     /// * The device can use the addresses of that host memory: it was allocated with `host_alloc`,
@@ -66,7 +66,7 @@ pub unsafe trait Kernels {
     unsafe fn move_items(
         &self,
         stream: RawStream,
-        mover: Mover,
+        kind: CopyKind,
         items: u64,
         count: usize,
         bytes: usize,
@@ -82,14 +82,18 @@ pub unsafe trait Kernels {
     /// * The layers, aligned to 8, and the numbers of both sides, aligned to their size, lie in
     ///   device memory or in one page-locked block each, and are valid until retired. Those in host
     ///   memory are complete when the call is made.
-    /// * Every table has as many rows as its side's `limit`, and lies in the memory that `mover`
+    /// * Every table has as many rows as its side's `limit`, and lies in the memory that `kind`
     ///   says: in one device allocation or in one page-locked block. All are valid until retired,
     ///   and the host neither reads nor writes a row that is written until then; any alignment.
     /// * The device can use the addresses of that host memory, as for `move_items`.
     /// * No table that is written overlaps another one, the layers or the numbers. If a row is
     ///   written twice, each of its bytes is one of those that come there.
-    unsafe fn move_rows(&self, stream: RawStream, mover: Mover, rows: &RowMove)
-    -> DriverResult<()>;
+    unsafe fn move_rows(
+        &self,
+        stream: RawStream,
+        kind: CopyKind,
+        rows: &RowMove,
+    ) -> DriverResult<()>;
 
     /// Kernel: keeps the stream busy for `nanoseconds` of device time, at most 10 s, touching no
     /// memory.

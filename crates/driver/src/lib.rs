@@ -30,7 +30,6 @@ use std::ptr::NonNull;
 
 mod call;
 mod codes;
-mod documented;
 #[allow(unsafe_code)]
 mod kernels;
 pub mod reference;
@@ -41,9 +40,8 @@ pub use call::Call;
 pub use codes::CudaCode;
 pub use kernels::Kernels;
 pub use types::{
-    Attribute, BatchCopy, BatchKind, Capture, DevicePtr, DriverResult, HostFlags, HostFunction,
-    Item, Layer, MAX_PATTERN, Mover, Ordinal, Poll, RawEvent, RawStream, RowIndex, RowMove,
-    StreamFlags,
+    Attribute, Capture, CopyKind, DevicePtr, DriverResult, HostFlags, HostFunction, Item, Layer,
+    MAX_PATTERN, Ordinal, Poll, RawEvent, RawStream, RowIndex, RowMove, StreamFlags,
 };
 
 /// The path of this file as the compiler was given it, and the folder of this crate.
@@ -204,8 +202,8 @@ pub unsafe trait Driver: Kernels + Any + Send + Sync {
     unsafe fn copy_batch(
         &self,
         stream: RawStream,
-        kind: BatchKind,
-        copies: &[BatchCopy],
+        kind: CopyKind,
+        copies: &[Item],
     ) -> DriverResult<()>;
 
     /// Copies within one device. `cudaMemcpyAsync`

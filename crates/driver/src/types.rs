@@ -114,21 +114,9 @@ pub struct StreamFlags {
 /// A function for the runtime to call when a stream gets to it (`cudaHostFn_t`).
 pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 
-/// One copy of a [batch](super::Driver::copy_batch). Both addresses are plain numbers, as CUDA
-/// takes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BatchCopy {
-    /// Where the bytes go.
-    pub dst: u64,
-    /// Where they come from.
-    pub src: u64,
-    /// How many; 0 is allowed and copies nothing.
-    pub bytes: usize,
-}
-
-/// From which memory to which all copies of a batch go.
+/// From which memory to which copies go (`cudaMemcpyKind`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BatchKind {
+pub enum CopyKind {
     /// From page-locked host memory to the device.
     H2D,
     /// From the device to page-locked host memory.
@@ -137,8 +125,9 @@ pub enum BatchKind {
     D2D,
 }
 
-/// What [`Kernels::move_items`](super::Kernels::move_items) is to copy, 24 bytes, laid out as
-/// `pinlane_item` in `cuda/kernels.h`.
+/// One copy of a [batch](super::Driver::copy_batch), or of a list that
+/// [`Kernels::move_items`](super::Kernels::move_items) reads: 24 bytes, laid out as `pinlane_item`
+/// in `cuda/kernels.h`. Both addresses are plain numbers, as CUDA takes them.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Item {
@@ -189,18 +178,6 @@ pub struct RowMove {
     pub from: RowIndex,
     /// The rows of the destinations.
     pub to: RowIndex,
-}
-
-/// Where the items of one [`Kernels::move_items`](super::Kernels::move_items) lie. It decides how
-/// the kernel is launched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mover {
-    /// Sources in page-locked host memory, destinations in device memory.
-    Up,
-    /// Sources in device memory, destinations in page-locked host memory.
-    Down,
-    /// Sources and destinations in device memory.
-    OnDevice,
 }
 
 /// The longest pattern of [`Kernels::fill`](super::Kernels::fill), in bytes.

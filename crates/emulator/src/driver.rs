@@ -9,8 +9,8 @@ use super::memory::host::{Access, HostPtr, HostUse};
 use super::races::RacingAccess;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
-    Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
-    HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+    Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, HostFunction,
+    Item, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
 
 /// Methods of the seam that are calls of the machine as they are. `checked` are those of which the
@@ -155,8 +155,8 @@ unsafe impl Driver for Emulator {
     unsafe fn copy_batch(
         &self,
         stream: RawStream,
-        kind: BatchKind,
-        copies: &[BatchCopy],
+        kind: CopyKind,
+        copies: &[Item],
     ) -> DriverResult<()> {
         self.on_stream(Call::CopyBatch, stream, |machine, key| {
             machine.copy_batch(key, kind, copies)

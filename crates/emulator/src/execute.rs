@@ -121,7 +121,7 @@ impl Machine {
                 self.memory.write(out, 8)?.copy_from_slice(&sum.to_le_bytes());
             }
             Action::Move(ref it) => {
-                let Move { mover, moved, uses, .. } = &**it;
+                let Move { kind, moved, uses, .. } = &**it;
                 uses.iter().for_each(|host| self.check_source(key, Call::MoveItems, host));
                 let items = self.items(device, moved, uses)?;
                 if let Some(knowledge) = knowledge {
@@ -129,7 +129,7 @@ impl Machine {
                     self.report_races();
                 }
                 reference::move_items(&items, |dst, src, bytes| {
-                    self.move_item(device, *mover, Item { src, dst, bytes }, uses)
+                    self.move_item(device, *kind, Item { src, dst, bytes }, uses)
                 })?;
             }
             Action::Busy { nanoseconds } => {

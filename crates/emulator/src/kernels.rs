@@ -7,7 +7,7 @@ use super::memory::host::{Access, HostPtr, HostUse};
 use super::operation::{Action, Move, Moved, Pattern};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
-    Call, DevicePtr, DriverResult, Item, Kernels, Layer, Mover, Ordinal, RawStream, RowIndex,
+    Call, CopyKind, DevicePtr, DriverResult, Item, Kernels, Layer, Ordinal, RawStream, RowIndex,
     RowMove, reference,
 };
 
@@ -38,23 +38,23 @@ unsafe impl Kernels for Emulator {
     unsafe fn move_items(
         &self,
         stream: RawStream,
-        mover: Mover,
+        kind: CopyKind,
         items: u64,
         count: usize,
         _bytes: usize,
     ) -> DriverResult<()> {
         // SAFETY: the caller's preconditions.
-        unsafe { self.move_all(stream, mover, Moved::Items { at: items, count }) }
+        unsafe { self.move_all(stream, kind, Moved::Items { at: items, count }) }
     }
 
     unsafe fn move_rows(
         &self,
         stream: RawStream,
-        mover: Mover,
+        kind: CopyKind,
         rows: &RowMove,
     ) -> DriverResult<()> {
         // SAFETY: the caller's preconditions.
-        unsafe { self.move_all(stream, mover, Moved::Rows(*rows)) }
+        unsafe { self.move_all(stream, kind, Moved::Rows(*rows)) }
     }
 
     unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
@@ -67,15 +67,15 @@ impl Emulator {
     ///
     /// * `stream` is live.
     /// * What is moved is as [`Kernels::move_items`] and [`Kernels::move_rows`] demand.
-    unsafe fn move_all(&self, stream: RawStream, mover: Mover, moved: Moved) -> DriverResult<()> {
+    unsafe fn move_all(&self, stream: RawStream, kind: CopyKind, moved: Moved) -> DriverResult<()> {
         self.on_stream(Call::MoveItems, stream, |machine, key| {
             if moved.is_nothing() {
                 return Ok(());
             }
             // SAFETY: lists in host memory are complete, and left alone until the kernel is
             // retired.
-            let (uses, known) = unsafe { machine.uses_of_move(mover, &moved) };
-            let work = Move { mover, moved, uses, known };
+            let (uses, known) = unsafe { machine.uses_of_move(kind, &moved) };
+            let work = Move { kind, moved, uses, known };
             machine.submit(key, Vec::new(), Action::Move(Box::new(work)))
         })
     }
@@ -90,7 +90,7 @@ impl Machine {
     /// # Safety
     ///
     /// * Nobody writes to lists in page-locked memory meanwhile.
-    unsafe fn uses_of_move(&self, mover: Mover, moved: &Moved) -> (Box<[HostUse]>, Box<[Item]>) {
+    unsafe fn uses_of_move(&self, kind: CopyKind, moved: &Moved) -> (Box<[HostUse]>, Box<[Item]>) {
         let mut uses = Vec::new();
         for (at, bytes) in moved.lists() {
             let list = self.host.locate(at, bytes);
@@ -101,13 +101,13 @@ impl Machine {
             // SAFETY: just found page-locked; nobody writes meanwhile: promised by the caller.
             Ok::<_, ()>(unsafe { self.host.bytes(list, bytes) }.to_vec())
         };
-        let items = items_of(moved, host).map_err(|()| tables_of(mover, moved, host));
+        let items = items_of(moved, host).map_err(|()| tables_of(kind, moved, host));
         let (Ok(named) | Err(named)) = &items;
         for item in named {
-            let (at, access) = match mover {
-                Mover::Up => (item.src, Access::Read),
-                Mover::Down => (item.dst, Access::Write),
-                Mover::OnDevice => continue,
+            let (at, access) = match kind {
+                CopyKind::H2D => (item.src, Access::Read),
+                CopyKind::D2H => (item.dst, Access::Write),
+                CopyKind::D2D => continue,
             };
             let bytes = usize::try_from(item.bytes).unwrap_or(usize::MAX);
             let found = self.host.locate(at, bytes).filter(|_| bytes != 0);
@@ -134,32 +134,32 @@ impl Machine {
         })
     }
 
-    /// Copies one item, each side of which is in the memory that `mover` says.
+    /// Copies one item, each side of which is in the memory that `kind` says.
     pub(super) fn move_item(
         &mut self,
         device: Ordinal,
-        mover: Mover,
+        kind: CopyKind,
         item: Item,
         uses: &[HostUse],
     ) -> Result<(), Violation> {
         let Item { src, dst, bytes } = item;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        match mover {
-            Mover::Up => {
+        match kind {
+            CopyKind::H2D => {
                 self.reach(device, dst)?;
                 let src = self.host_range(src, bytes, uses)?;
                 // SAFETY: page-locked; the host does not write to it until the move is retired.
                 let source = unsafe { self.host.bytes(src, bytes) };
                 self.memory.write(dst, bytes)?.copy_from_slice(source);
             }
-            Mover::Down => {
+            CopyKind::D2H => {
                 self.reach(device, src)?;
                 let dst = self.host_range(dst, bytes, uses)?;
                 let source = self.memory.read(src, bytes)?;
                 // SAFETY: page-locked; the host does not access it until the move is retired.
                 unsafe { self.host.write(dst, source) };
             }
-            Mover::OnDevice => {
+            CopyKind::D2D => {
                 self.reach(device, src)?;
                 self.reach(device, dst)?;
                 self.memory.copy(dst, src, bytes)?;
@@ -234,12 +234,12 @@ fn items_of<E>(
 
 /// The tables in host memory of a move of rows, each as an item, if `read` can give the layers.
 fn tables_of(
-    mover: Mover,
+    kind: CopyKind,
     moved: &Moved,
     read: impl Fn(u64, usize) -> Result<Vec<u8>, ()>,
 ) -> Vec<Item> {
     let Moved::Rows(rows) = moved else { return Vec::new() };
-    let index = if mover == Mover::Up { &rows.from } else { &rows.to };
+    let index = if kind == CopyKind::H2D { &rows.from } else { &rows.to };
     let bytes = index.limit.saturating_mul(rows.bytes);
     let layers = read(rows.layers, rows.layer_count as usize * size_of::<Layer>());
     let layers = layers.unwrap_or_default();

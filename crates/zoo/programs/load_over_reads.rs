@@ -6,7 +6,7 @@
 //! Wrong: the load stream does not wait for the reads of the compute stream.
 //! Finds: Race: CopyBatch on stream B after CopyD2D on stream A
 
-use pinlane_driver::{BatchKind, DriverResult};
+use pinlane_driver::{CopyKind, DriverResult};
 
 use crate::gpu::Gpu;
 
@@ -22,7 +22,7 @@ pub fn run(gpu: &Gpu, fixed: bool) -> DriverResult<bool> {
     if fixed {
         gpu.wait_stream(load, compute)?;
     }
-    gpu.copy_blocks(load, BatchKind::H2D, blocks, pool)?;
+    gpu.copy_blocks(load, CopyKind::H2D, blocks, pool)?;
     gpu.copy(compute, result, output)?;
     gpu.synchronize(load)?;
     gpu.synchronize(compute)?;

@@ -6,7 +6,7 @@
 //! Wrong: the store stream does not wait for the compute stream.
 //! Finds: Race: CopyBatch on stream B after Fill(0x01) on stream A
 
-use pinlane_driver::{BatchKind, DriverResult};
+use pinlane_driver::{CopyKind, DriverResult};
 
 use crate::gpu::Gpu;
 
@@ -18,7 +18,7 @@ pub fn run(gpu: &Gpu, fixed: bool) -> DriverResult<bool> {
     if fixed {
         gpu.wait_stream(store, compute)?;
     }
-    gpu.copy_blocks(store, BatchKind::D2H, pool, blocks)?;
+    gpu.copy_blocks(store, CopyKind::D2H, pool, blocks)?;
     gpu.synchronize(store)?;
     Ok(gpu.holds(pool, 1))
 }

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 use pinlane_driver::CudaCode;
-use pinlane_driver::{BatchCopy, BatchKind, DriverResult, Ordinal};
+use pinlane_driver::{CopyKind, DriverResult, Item, Ordinal};
 use pinlane_driver::{RawEvent, RawStream, StreamFlags};
 use pinlane_emulator::{Emulator, Execution, Kind, Plane};
 
@@ -135,14 +135,14 @@ impl Gpu {
     pub fn copy_blocks(
         &self,
         stream: RawStream,
-        kind: BatchKind,
+        kind: CopyKind,
         to: *mut u8,
         from: *mut u8,
     ) -> DriverResult<()> {
         let bytes = BYTES / 4;
         let block = |at: usize| {
             let (dst, src) = (to.addr() + at * bytes, from.addr() + at * bytes);
-            BatchCopy { dst: dst as u64, src: src as u64, bytes }
+            Item { dst: dst as u64, src: src as u64, bytes: bytes as u64 }
         };
         let blocks = [0, 1, 2, 3].map(block);
         unsafe { self.machine.driver().copy_batch(stream, kind, &blocks) }

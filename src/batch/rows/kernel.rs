@@ -104,7 +104,7 @@ pub(super) fn enqueue(
         // (`fit_the_kernel`) or in one allocation. Written tables are borrowed exclusively, or were
         // found apart (`check_overlaps`). The uses that `ordered` records keep all valid until
         // retired, and keep the host from touching them.
-        unsafe { driver.move_rows(raw, direction.mover(), &rows) }
+        unsafe { driver.move_rows(raw, direction.kind(), &rows) }
     };
     let describe = || format!("copying {} rows of {} bytes", tables.count, tables.row);
     door.moving(tables.count * tables.row * tables.layers.len()).ordered(

@@ -200,7 +200,7 @@ impl<'e> StagedTransfer<'e, '_> {
             &[whole],
             |driver, raw| {
                 let copies = layout.runs().iter().map(|run| {
-                    direction.batch_copy(slot.address(run.slot.start), run.device, run.slot.len())
+                    direction.item(slot.address(run.slot.start), run.device, run.slot.len())
                 });
                 // SAFETY: the stream is live. Each run lies in one slot, page-locked in one piece,
                 // and in one allocation; no two entries overlap where they are written: they are
@@ -209,7 +209,7 @@ impl<'e> StagedTransfer<'e, '_> {
                 // where the kernel's route is allowed (`Abilities::allow`). The slot's use and the
                 // entries' (`Transfer`) keep all valid until retired; `Ring::take`, and the wait in
                 // `open`, keep the host from the slot until then.
-                unsafe { issue(driver, raw, direction.mover(), route, copies, items) }
+                unsafe { issue(driver, raw, direction.kind(), route, copies, items) }
             },
             || format!("copying {} bytes by way of page-locked memory", layout.bytes()),
             |fence| self.transfer.add(fence),

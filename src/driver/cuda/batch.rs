@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 use super::convert::stream_of;
 use super::entry::{self, Code};
 use super::thread::call_with_device;
-use crate::driver::{BatchCopy, DriverResult, RawStream};
+use crate::driver::{DriverResult, Item, RawStream};
 use crate::error::CudaCode;
 use crate::sys;
 
@@ -93,11 +93,11 @@ fn find() -> DriverResult<Option<CopyBatch>> {
 ///
 /// * `stream` is live.
 /// * All ranges are valid until retired; destinations overlap no other range.
-pub(super) unsafe fn copy(stream: RawStream, copies: &[BatchCopy]) -> DriverResult<()> {
+pub(super) unsafe fn copy(stream: RawStream, copies: &[Item]) -> DriverResult<()> {
     let copies = || copies.iter().filter(|copy| copy.bytes != 0);
     let mut destinations: Vec<u64> = copies().map(|copy| copy.dst).collect();
     let mut sources: Vec<u64> = copies().map(|copy| copy.src).collect();
-    let mut sizes: Vec<usize> = copies().map(|copy| copy.bytes).collect();
+    let mut sizes: Vec<usize> = copies().map(|copy| copy.bytes as usize).collect();
     if sizes.is_empty() {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use super::CudaDriver;
 use super::convert::{Address, stream_of};
 use super::thread::call_with_device;
-use crate::driver::{DevicePtr, DriverResult, Kernels, Mover, RawStream, RowIndex, RowMove};
+use crate::driver::{CopyKind, DevicePtr, DriverResult, Kernels, RawStream, RowIndex, RowMove};
 use crate::sys;
 
 /// The longest [`Kernels::busy`].
@@ -56,16 +56,15 @@ unsafe impl Kernels for CudaDriver {
     unsafe fn move_items(
         &self,
         stream: RawStream,
-        mover: Mover,
+        kind: CopyKind,
         items: u64,
         count: usize,
         bytes: usize,
     ) -> DriverResult<()> {
-        let mover = mover_of(mover);
-        let items = Address::device(items);
+        let (mover, items) = (mover_of(kind), Address::device(items));
         call_with_device(stream, move || {
             // SAFETY: live stream; items in memory that the device reaches, aligned to 8; every
-            // range where `mover` says and valid until retired, no destination overlapping another
+            // range where `kind` says and valid until retired, no destination overlapping another
             // range: promised by the caller.
             unsafe {
                 let (items, stream) = (items.get().cast(), stream_of(stream));
@@ -77,7 +76,7 @@ unsafe impl Kernels for CudaDriver {
     unsafe fn move_rows(
         &self,
         stream: RawStream,
-        mover: Mover,
+        kind: CopyKind,
         rows: &RowMove,
     ) -> DriverResult<()> {
         let index = |RowIndex { at, bytes, limit }| sys::pinlane_index { at, bytes, limit };
@@ -91,9 +90,9 @@ unsafe impl Kernels for CudaDriver {
         };
         call_with_device(stream, move || {
             // SAFETY: live stream; layers and numbers in memory that the device reaches, aligned;
-            // tables where `mover` says and valid until retired, no written table overlapping any
+            // tables where `kind` says and valid until retired, no written table overlapping any
             // other range: promised by the caller. `rows` is read before the launcher returns.
-            unsafe { sys::pinlane_launch_move_rows(mover_of(mover), &rows, stream_of(stream)) }
+            unsafe { sys::pinlane_launch_move_rows(mover_of(kind), &rows, stream_of(stream)) }
         })
     }
 
@@ -106,10 +105,10 @@ unsafe impl Kernels for CudaDriver {
     }
 }
 
-fn mover_of(mover: Mover) -> sys::pinlane_mover {
-    match mover {
-        Mover::Up => sys::pinlane_mover::PINLANE_MOVE_UP,
-        Mover::Down => sys::pinlane_mover::PINLANE_MOVE_DOWN,
-        Mover::OnDevice => sys::pinlane_mover::PINLANE_MOVE_ON_DEVICE,
+fn mover_of(kind: CopyKind) -> sys::pinlane_mover {
+    match kind {
+        CopyKind::H2D => sys::pinlane_mover::PINLANE_MOVE_UP,
+        CopyKind::D2H => sys::pinlane_mover::PINLANE_MOVE_DOWN,
+        CopyKind::D2D => sys::pinlane_mover::PINLANE_MOVE_ON_DEVICE,
     }
 }

@@ -32,8 +32,8 @@ use std::sync::{Arc, OnceLock};
 use self::convert::{Address, alloc_flags, attribute_of, event_of, register_flags, stream_of};
 use self::thread::{call, call_on, call_on_device, relaxed};
 use super::{
-    Attribute, BatchCopy, BatchKind, Capture, DevicePtr, Driver, DriverResult, HostFlags,
-    HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+    Attribute, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, HostFunction, Item,
+    Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
 use crate::error::CudaCode;
 use crate::process::PerProcess;
@@ -204,8 +204,8 @@ unsafe impl Driver for CudaDriver {
     unsafe fn copy_batch(
         &self,
         stream: RawStream,
-        _kind: BatchKind,
-        copies: &[BatchCopy],
+        _kind: CopyKind,
+        copies: &[Item],
     ) -> DriverResult<()> {
         // CUDA finds the kinds of memory from the addresses. SAFETY: live stream, ranges valid
         // until retired, no destination overlapping another range: promised by the caller.

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-use pinlane::driver::{BatchCopy, BatchKind, Item, Mover};
+use pinlane::driver::{CopyKind, Item};
 use pinlane::emulated::{Emulator, FindingKind, MemoryKind, RacingAccess};
 
 use super::{in_short, machine, only_race, twins, twins_on};
@@ -139,12 +139,12 @@ fn rule_08_every_copy_of_a_batch_is_a_use() {
         let (a, b, c) = (rig.memory(), rig.memory(), rig.memory());
         let (first, second) = (rig.stream(false), rig.stream(false));
         rig.fill(first, b, 1);
-        let copies = [(c, a), (c + 8, b)].map(|(dst, src)| BatchCopy { dst, src, bytes: 8 });
+        let copies = [(c, a), (c + 8, b)].map(|(dst, src)| Item { dst, src, bytes: 8 });
         if ordered {
             rig.wait(second, rig.mark(first));
         }
         // SAFETY: as in `rig`.
-        unsafe { rig.driver.copy_batch(second, BatchKind::D2D, &copies) }.unwrap();
+        unsafe { rig.driver.copy_batch(second, CopyKind::D2D, &copies) }.unwrap();
     });
 }
 
@@ -167,7 +167,7 @@ fn rule_35_a_kernel_uses_its_items_and_what_they_name() {
                     rig.driver.copy_h2d(second, list, items.as_ptr(), size_of::<Item>()).unwrap();
                     at = list;
                 }
-                rig.driver.move_items(second, Mover::OnDevice, at, 1, 16).unwrap();
+                rig.driver.move_items(second, CopyKind::D2D, at, 1, 16).unwrap();
             }
         });
     }

@@ -20,7 +20,7 @@ use crate::operation::{Action, Source, Transfer};
 use crate::races::RacingAccess;
 use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{BatchCopy, BatchKind, Call, DriverResult, RawStream};
+use pinlane_driver::{Call, CopyKind, DriverResult, Item, RawStream};
 
 /// When the source of a copy of a batch may be read (`cudaMemcpySrcAccessOrder`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +51,9 @@ impl BatchEntry {
         self.bytes == 0 || self.dst.is_null() || self.src.is_null()
     }
 
-    fn plain(&self) -> BatchCopy {
-        BatchCopy { dst: self.dst.addr() as u64, src: self.src.addr() as u64, bytes: self.bytes }
+    fn plain(&self) -> Item {
+        let (src, dst) = (self.src.addr() as u64, self.dst.addr() as u64);
+        Item { src, dst, bytes: self.bytes as u64 }
     }
 }
 
@@ -121,11 +122,10 @@ impl Machine {
     pub(crate) fn copy_batch(
         &mut self,
         key: Key,
-        kind: BatchKind,
-        copies: &[BatchCopy],
+        kind: CopyKind,
+        copies: &[Item],
     ) -> DriverResult<()> {
-        let copies: Vec<BatchCopy> =
-            copies.iter().copied().filter(|copy| copy.bytes != 0).collect();
+        let copies: Vec<Item> = copies.iter().copied().filter(|copy| copy.bytes != 0).collect();
         if copies.is_empty() {
             return Ok(());
         }
@@ -153,17 +153,12 @@ impl Machine {
     }
 
     /// One copy of a batch.
-    fn transfer_of(
-        &mut self,
-        key: Key,
-        kind: BatchKind,
-        copy: &BatchCopy,
-    ) -> DriverResult<Transfer> {
-        let &BatchCopy { dst, src, bytes } = copy;
+    fn transfer_of(&mut self, key: Key, kind: CopyKind, copy: &Item) -> DriverResult<Transfer> {
+        let (Item { dst, src, .. }, bytes) = (*copy, copy.bytes as usize);
         let (at, access, device) = match kind {
-            BatchKind::H2D => (src, Access::Read, dst),
-            BatchKind::D2H => (dst, Access::Write, src),
-            BatchKind::D2D => {
+            CopyKind::H2D => (src, Access::Read, dst),
+            CopyKind::D2H => (dst, Access::Write, src),
+            CopyKind::D2D => {
                 let device = self.memory.device_of(src).unwrap_or_default();
                 let (dst_at, src_at) = ((dst, device), (src, device));
                 self.check_across(Call::CopyBatch, key, dst_at, src_at, bytes)?;
@@ -185,7 +180,7 @@ impl Machine {
             self.report(FindingKind::Capture, message);
         }
         takes?;
-        let copies: Vec<BatchCopy> = entries.iter().map(BatchEntry::plain).collect();
+        let copies: Vec<Item> = entries.iter().map(BatchEntry::plain).collect();
         if depend(&copies) {
             self.bad_copy(Call::CopyBatch, key, "copies that overlap");
         }
@@ -198,7 +193,7 @@ impl Machine {
         entry: &BatchEntry,
         is_late: bool,
     ) -> DriverResult<Transfer> {
-        let BatchCopy { dst, src, bytes } = entry.plain();
+        let (Item { dst, src, .. }, bytes) = (entry.plain(), entry.bytes);
         let call = Call::CopyBatch;
         let (to, from) = (self.memory.device_of(dst), self.memory.device_of(src));
         for address in [to.map(|_| dst), from.map(|_| src)].into_iter().flatten() {
@@ -246,10 +241,10 @@ impl Machine {
 }
 
 /// Whether a destination of the batch overlaps another one, or a source.
-fn depend(copies: &[BatchCopy]) -> bool {
-    let end = |start: u64, bytes: usize| start.saturating_add(bytes as u64);
-    let destinations = copies.iter().map(|copy| (copy.dst, end(copy.dst, copy.bytes), true));
-    let sources = copies.iter().map(|copy| (copy.src, end(copy.src, copy.bytes), false));
+fn depend(copies: &[Item]) -> bool {
+    let range = |start: u64, bytes, writes| (start, start.saturating_add(bytes), writes);
+    let destinations = copies.iter().map(|copy| range(copy.dst, copy.bytes, true));
+    let sources = copies.iter().map(|copy| range(copy.src, copy.bytes, false));
     let mut ranges: Vec<_> = destinations.chain(sources).collect();
     ranges.sort_unstable();
     let (mut written, mut used) = (0, 0);

@@ -12,7 +12,7 @@ use crate::races::{Called, Knowledge};
 use crate::words::slots::Key;
 use pinlane_base::lock::Mutex;
 use pinlane_driver::{
-    Call, DevicePtr, HostFunction, Item, Layer, MAX_PATTERN, Mover, Ordinal, RowMove,
+    Call, CopyKind, DevicePtr, HostFunction, Item, Layer, MAX_PATTERN, Ordinal, RowMove,
 };
 
 /// A point in a stream's life: after its first `count` operations. Events and waits are made of
@@ -92,7 +92,7 @@ pub(crate) enum Action {
 /// The copies of items, by a kernel. Boxed, since every operation would be as large.
 #[derive(Clone, Debug)]
 pub(crate) struct Move {
-    pub(crate) mover: Mover,
+    pub(crate) kind: CopyKind,
     pub(crate) moved: Moved,
     /// The ranges of host memory that it is known to use: its lists, and what they name.
     pub(crate) uses: Box<[HostUse]>,

@@ -1,7 +1,7 @@
 //! Copies with choices, and kernels that read host memory: what the seed picks, and what is found.
 
 use super::*;
-use pinlane_driver::{BatchCopy, BatchKind, DriverResult, Item, Mover};
+use pinlane_driver::{CopyKind, DriverResult, Item};
 
 impl Rig {
     fn lazy_seeds() -> impl Iterator<Item = Rig> {
@@ -12,13 +12,13 @@ impl Rig {
     fn move_one(
         &self,
         stream: RawStream,
-        mover: Mover,
+        kind: CopyKind,
         dst: u64,
         src: u64,
     ) -> (DriverResult<()>, NonNull<u8>) {
         let list = self.host();
         write(list, bytemuck::bytes_of(&Item { src, dst, bytes: BYTES as u64 }));
-        (self.move_item(stream, mover, address(list)), list)
+        (self.move_item(stream, kind, address(list)), list)
     }
 
     fn pending(&self) -> usize {
@@ -31,8 +31,8 @@ fn address(ptr: NonNull<u8>) -> u64 {
 }
 
 /// The copy of all of `src`.
-fn whole(dst: u64, src: u64) -> [BatchCopy; 1] {
-    [BatchCopy { dst, src, bytes: BYTES }]
+fn whole(dst: u64, src: u64) -> [Item; 1] {
+    [Item { dst, src, bytes: BYTES as u64 }]
 }
 
 /// What has become of a copy to the device whose source is overwritten as soon as the call returns.
@@ -119,7 +119,7 @@ fn rule_07_memory_that_is_page_locked_in_part_is_found() {
         assert_eq!(rig.upload_pageable(stream, a, ptr), answer);
         assert_eq!(rig.download_pageable(stream, ptr, a), answer);
         let copies = whole(a, address(ptr));
-        assert_eq!(rig.batch(stream, BatchKind::H2D, &copies), refused);
+        assert_eq!(rig.batch(stream, CopyKind::H2D, &copies), refused);
     }
     assert_eq!(rig.found(), [FindingKind::NotPageLocked; 6]);
     for offset in [0, BYTES, 2 * BYTES] {
@@ -136,10 +136,9 @@ fn rule_08_the_seed_orders_the_copies_of_a_batch() {
         let rig = Rig::lazy(seed);
         let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
         rig.fill(stream, a, 7).unwrap();
-        let copies: Vec<BatchCopy> = (0..8)
-            .map(|n| BatchCopy { dst: address(host) + n, src: a + n * 16, bytes: 1 })
-            .collect();
-        rig.batch(stream, BatchKind::D2H, &copies).unwrap();
+        let copies: Vec<Item> =
+            (0..8).map(|n| Item { dst: address(host) + n, src: a + n * 16, bytes: 1 }).collect();
+        rig.batch(stream, CopyKind::D2H, &copies).unwrap();
         assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
         bytes(host)[..4].to_vec()
     };
@@ -156,7 +155,7 @@ fn rule_08_what_a_batch_is_refused_for() {
 
     // A capture refuses it, and goes on.
     rig.emulator.begin_capture(stream).unwrap();
-    let captured = rig.batch(stream, BatchKind::D2D, &within);
+    let captured = rig.batch(stream, CopyKind::D2D, &within);
     assert_eq!(captured, Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED));
     rig.fill(stream, a, 1).unwrap();
     assert_eq!(rig.emulator.end_capture(stream), Ok(1));
@@ -165,20 +164,20 @@ fn rule_08_what_a_batch_is_refused_for() {
     let far = rig.memory(1);
     let overlapping = [(b, a), (b + 63, a), (a, a + 64), (b, b + 60), (far, a)];
     for (dst, src) in overlapping {
-        let copies = [whole(b, a)[0], BatchCopy { dst, src, bytes: 8 }];
-        assert_eq!(rig.batch(stream, BatchKind::D2D, &copies), invalid);
+        let copies = [whole(b, a)[0], Item { dst, src, bytes: 8 }];
+        assert_eq!(rig.batch(stream, CopyKind::D2D, &copies), invalid);
     }
     assert_eq!(rig.found(), [FindingKind::BadCopy; 5]);
     rig.download(stream, host, a).unwrap();
-    rig.batch(stream, BatchKind::H2D, &whole(b, address(host))).unwrap();
+    rig.batch(stream, CopyKind::H2D, &whole(b, address(host))).unwrap();
 
     let busy = CudaCode::MEMORY_ALLOCATION;
     rig.emulator.inject(Fault::once(Call::CopyBatch, busy));
-    assert_eq!(rig.batch(stream, BatchKind::D2D, &within), Err(busy));
+    assert_eq!(rig.batch(stream, CopyKind::D2D, &within), Err(busy));
     let old = Rig::new(Emulator::builder().batches(false));
     let (stream, a, b) = (old.stream(0), old.memory(0), old.memory(0));
     assert_eq!(old.driver.supports_batches(0), Ok(false));
-    let refused = old.batch(stream, BatchKind::D2D, &whole(b, a));
+    let refused = old.batch(stream, CopyKind::D2D, &whole(b, a));
     assert_eq!(refused, Err(CudaCode::NOT_SUPPORTED));
 }
 
@@ -186,16 +185,15 @@ fn rule_08_what_a_batch_is_refused_for() {
 fn a_source_of_a_batch_is_watched_until_it_is_read() {
     let rig = Rig::lazy(1);
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-    let copies: Vec<BatchCopy> = (0..4)
-        .map(|n| BatchCopy { dst: a + n * 16, src: address(host) + n * 16, bytes: 16 })
-        .collect();
-    rig.batch(stream, BatchKind::H2D, &copies).unwrap();
+    let copies: Vec<Item> =
+        (0..4).map(|n| Item { dst: a + n * 16, src: address(host) + n * 16, bytes: 16 }).collect();
+    rig.batch(stream, CopyKind::H2D, &copies).unwrap();
     write(at(host, 33), &[1]);
     rig.synchronize(stream).unwrap();
     assert_eq!(rig.found(), [FindingKind::SourceChanged]);
     let rig = Rig::lazy(1);
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-    rig.batch(stream, BatchKind::H2D, &whole(a, address(host))).unwrap();
+    rig.batch(stream, CopyKind::H2D, &whole(a, address(host))).unwrap();
     rig.free_host(host).unwrap();
     assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
     rig.synchronize(stream).unwrap();
@@ -207,7 +205,7 @@ fn what_a_move_reads_is_watched_until_it_runs() {
     for of_list in [false, true] {
         let rig = Rig::lazy(1);
         let (stream, a, source) = (rig.stream(0), rig.memory(0), rig.host());
-        let (moved, list) = rig.move_one(stream, Mover::Up, a, address(source));
+        let (moved, list) = rig.move_one(stream, CopyKind::H2D, a, address(source));
         moved.unwrap();
         let watched = if of_list { list } else { source };
         // In the list, that is the length.
@@ -215,7 +213,7 @@ fn what_a_move_reads_is_watched_until_it_runs() {
         rig.synchronize(stream).unwrap();
         assert_eq!(rig.found(), [FindingKind::SourceChanged]);
 
-        let (moved, list) = rig.move_one(stream, Mover::Up, a, address(source));
+        let (moved, list) = rig.move_one(stream, CopyKind::H2D, a, address(source));
         moved.unwrap();
         let freed = if of_list { list } else { source };
         rig.free_host(freed).unwrap();
@@ -230,7 +228,7 @@ fn what_a_move_writes_on_the_host_is_poisoned_and_held_until_it_runs() {
     let rig = Rig::lazy(1);
     let (stream, a, target) = (rig.stream(0), rig.memory(0), rig.host());
     rig.fill(stream, a, 5).unwrap();
-    rig.move_one(stream, Mover::Down, address(target), a).0.unwrap();
+    rig.move_one(stream, CopyKind::D2H, address(target), a).0.unwrap();
     assert!(bytes(target).iter().all(|&byte| byte != 0 && byte != 5), "{:?}", bytes(target));
     rig.free_host(target).unwrap();
     assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
@@ -245,33 +243,33 @@ fn a_move_outside_the_memory_that_its_mover_says_loses_the_device() {
     let plain = address(NonNull::from(&plain).cast());
     for lazy in [false, true] {
         let rig = || if lazy { Rig::lazy(2) } else { Rig::eager() };
-        for mover in [Mover::Up, Mover::Down, Mover::OnDevice] {
-            // What is right for a mover is wrong for the others.
+        for kind in [CopyKind::H2D, CopyKind::D2H, CopyKind::D2D] {
+            // What is right for a kind is wrong for the others.
             for (right, on_host) in [
-                (Mover::Up, (false, true)),
-                (Mover::Down, (true, false)),
-                (Mover::OnDevice, (false, false)),
-                (Mover::OnDevice, (true, true)),
+                (CopyKind::H2D, (false, true)),
+                (CopyKind::D2H, (true, false)),
+                (CopyKind::D2D, (false, false)),
+                (CopyKind::D2D, (true, true)),
             ] {
                 let rig = rig();
                 let stream = rig.stream(0);
                 let place = |host| if host { address(rig.host()) } else { rig.memory(0) };
                 let (dst, src) = (place(on_host.0), place(on_host.1));
-                rig.move_one(stream, mover, dst, src).0.unwrap();
-                let fits = mover == right && on_host != (true, true);
+                rig.move_one(stream, kind, dst, src).0.unwrap();
+                let fits = kind == right && on_host != (true, true);
                 let (answer, found) = match fits {
                     true => (Ok(()), vec![]),
                     false => (Err(CudaCode::ILLEGAL_ADDRESS), vec![FindingKind::IllegalAddress]),
                 };
-                assert_eq!(rig.synchronize(stream), answer, "{mover:?} {on_host:?}");
+                assert_eq!(rig.synchronize(stream), answer, "{kind:?} {on_host:?}");
                 assert_eq!(rig.found(), found);
             }
         }
-        for mover in [Mover::Up, Mover::Down] {
+        for kind in [CopyKind::H2D, CopyKind::D2H] {
             let rig = rig();
             let (stream, a) = (rig.stream(0), rig.memory(0));
-            let (dst, src) = if mover == Mover::Up { (a, plain) } else { (plain, a) };
-            rig.move_one(stream, mover, dst, src).0.unwrap();
+            let (dst, src) = if kind == CopyKind::H2D { (a, plain) } else { (plain, a) };
+            rig.move_one(stream, kind, dst, src).0.unwrap();
             assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
             assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
         }
@@ -281,7 +279,7 @@ fn a_move_outside_the_memory_that_its_mover_says_loses_the_device() {
     let (stream, a, b, host) = (rig.stream(0), rig.memory(0), rig.memory(0), rig.host());
     rig.upload(stream, a, host).unwrap();
     rig.free_host(host).unwrap();
-    rig.move_one(stream, Mover::Up, b, address(host)).0.unwrap();
+    rig.move_one(stream, CopyKind::H2D, b, address(host)).0.unwrap();
     assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
     assert_eq!(rig.found(), [FindingKind::FreedInFlight, FindingKind::IllegalAddress]);
     // The items themselves, and their alignment.
@@ -293,7 +291,7 @@ fn a_move_outside_the_memory_that_its_mover_says_loses_the_device() {
         } else {
             (address(host) + 4, CudaCode::MISALIGNED_ADDRESS)
         };
-        rig.move_item(stream, Mover::Up, items).unwrap();
+        rig.move_item(stream, CopyKind::H2D, items).unwrap();
         assert_eq!(rig.synchronize(stream), Err(code));
         assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
     }
@@ -305,14 +303,14 @@ fn a_move_whose_items_are_on_the_device_finds_the_host_memory_when_it_runs() {
     let (stream, a, list) = (rig.stream(0), rig.memory(0), rig.memory(0));
     let (source, target, staging) = (rig.host(), rig.host(), rig.host());
     let bytes_each = BYTES as u64;
-    for (mover, item) in [
-        (Mover::Up, Item { src: address(source), dst: a, bytes: bytes_each }),
-        (Mover::Down, Item { src: a, dst: address(target), bytes: bytes_each }),
+    for (kind, item) in [
+        (CopyKind::H2D, Item { src: address(source), dst: a, bytes: bytes_each }),
+        (CopyKind::D2H, Item { src: a, dst: address(target), bytes: bytes_each }),
     ] {
         write(source, &[4; BYTES]);
         write(staging, bytemuck::bytes_of(&item));
         rig.upload(stream, list, staging).unwrap();
-        rig.move_item(stream, mover, list).unwrap();
+        rig.move_item(stream, kind, list).unwrap();
         rig.synchronize(stream).unwrap();
     }
     assert_eq!((bytes(target), rig.found()), ([4; BYTES], vec![]));

@@ -4,7 +4,7 @@
 //! afterwards orders neither of them.
 
 use super::*;
-use pinlane_driver::{Item, Mover};
+use pinlane_driver::{CopyKind, Item};
 
 /// A call of the program, in the order of the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ fn a_wait_behind_a_move_and_a_copy_orders_neither() {
         let other = rig.stream(0);
         rig.upload(other, items, list).unwrap();
         rig.synchronize(other).unwrap();
-        rig.move_item(stream, Mover::Down, items).unwrap();
+        rig.move_item(stream, CopyKind::D2H, items).unwrap();
     });
 }
 

@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use crate::{Builder, Emulator, Execution, FindingKind, Kind, Plane};
 use pinlane_driver::{
-    BatchCopy, BatchKind, Capture, DevicePtr, Driver, DriverResult, HostFlags, Mover, Ordinal,
-    Poll, RawEvent, RawStream, StreamFlags,
+    Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, Item, Ordinal, Poll, RawEvent,
+    RawStream, StreamFlags,
 };
 
 pub(super) const BYTES: usize = 64;
@@ -255,17 +255,22 @@ impl Rig {
     pub(super) fn batch(
         &self,
         stream: RawStream,
-        kind: BatchKind,
-        copies: &[BatchCopy],
+        kind: CopyKind,
+        copies: &[Item],
     ) -> DriverResult<()> {
         // SAFETY: checked; host memory is owned.
         unsafe { self.driver.copy_batch(stream, kind, copies) }
     }
 
     /// Moves by the one item that lies at `item`.
-    pub(super) fn move_item(&self, stream: RawStream, mover: Mover, item: u64) -> DriverResult<()> {
+    pub(super) fn move_item(
+        &self,
+        stream: RawStream,
+        kind: CopyKind,
+        item: u64,
+    ) -> DriverResult<()> {
         // SAFETY: checked; host memory is owned.
-        unsafe { self.driver.move_items(stream, mover, item, 1, BYTES) }
+        unsafe { self.driver.move_items(stream, kind, item, 1, BYTES) }
     }
 
     pub(super) fn launch<F>(&self, stream: RawStream, function: F) -> DriverResult<()>

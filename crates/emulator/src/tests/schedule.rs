@@ -7,17 +7,17 @@ use std::thread;
 use super::rig::{BYTES, MODES, Rig, bytes};
 use crate::{Emulator, Execution, FindingKind, Replay};
 use pinlane_driver::CudaCode;
-use pinlane_driver::{BatchCopy, BatchKind, DevicePtr, Poll, RawStream};
+use pinlane_driver::{CopyKind, DevicePtr, Item, Poll, RawStream};
 
 /// What becomes of a batch, of which the second half loses the device: that tells its order.
 fn batch_order(rig: &Rig, meanwhile: impl FnOnce(&Rig)) -> Vec<u8> {
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
     rig.fill(stream, a, 7).unwrap();
     meanwhile(rig);
-    let copies: Vec<BatchCopy> = (0..8)
-        .map(|n| BatchCopy { dst: host.as_ptr().addr() as u64 + n, src: a + n * 16, bytes: 1 })
+    let copies: Vec<Item> = (0..8)
+        .map(|n| Item { dst: host.as_ptr().addr() as u64 + n, src: a + n * 16, bytes: 1 })
         .collect();
-    rig.batch(stream, BatchKind::D2H, &copies).unwrap();
+    rig.batch(stream, CopyKind::D2H, &copies).unwrap();
     assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
     bytes(host)[..4].iter().map(|&byte| u8::from(byte == 7)).collect()
 }
