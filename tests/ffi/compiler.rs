@@ -1,10 +1,13 @@
 //! Compilers of C, C++ and CUDA, called as a user would by hand.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::library::Library;
 
@@ -178,13 +181,9 @@ impl Compiler {
         wrapped: &[&str],
         library: &Library,
     ) -> Program {
-        let scratch = Scratch::new();
-        let object = scratch.0.join("machines.o");
-        let mut command = Compiler::of(Language::C).command("gnu11");
         let machines = Path::new(env!("PINLANE_PROJECT")).join("tests/ffi/faults/machines.c");
-        command.args(STRICT).arg("-c").arg(machines).arg("-o").arg(&object);
-        output(command).unwrap_or_else(|errors| panic!("{errors}"));
-        let mut arguments = vec![object.into_os_string()];
+        let machines = Compiler::of(Language::C).compiled("gnu11", &machines);
+        let mut arguments = vec![machines.into_os_string()];
         arguments.extend(wrapped.iter().map(|name| format!("-Wl,--wrap={name}").into()));
         self.link_with(standard, source, &arguments, library)
     }
@@ -198,10 +197,9 @@ impl Compiler {
     ) -> Program {
         let scratch = Scratch::new();
         let program = scratch.0.join(Program::NAME);
+        let is_cuda = source.extension().is_some_and(|extension| extension == "cu");
+        let source = if is_cuda { source.to_owned() } else { self.compiled(standard, source) };
         let mut command = self.command(standard);
-        if source.extension().is_none_or(|extension| extension != "cu") {
-            command.args(STRICT);
-        }
         command
             .arg(source)
             .args(arguments)
@@ -212,6 +210,31 @@ impl Compiler {
             .arg(&program);
         output(command).unwrap_or_else(|errors| panic!("{errors}"));
         Program(scratch)
+    }
+
+    /// The object file of `source`, which all tests of the process share.
+    fn compiled(&self, standard: &str, source: &Path) -> PathBuf {
+        type Objects = BTreeMap<String, Arc<OnceLock<PathBuf>>>;
+        static OBJECTS: Mutex<Objects> = Mutex::new(Objects::new());
+        let mut command = self.command(standard);
+        command.args(STRICT).arg("-c").arg(source).arg("-o");
+        let call = format!("{command:?}");
+        let mut hasher = DefaultHasher::new();
+        call.hash(&mut hasher);
+        let object = {
+            let mut objects = OBJECTS.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(objects.entry(call).or_default())
+        };
+        let compile = || {
+            let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("objects");
+            std::fs::create_dir_all(&folder).expect("the tests' folder can be written");
+            let name = source.file_stem().expect("a file").to_string_lossy();
+            let file = folder.join(format!("{name}-{:016x}.o", hasher.finish()));
+            command.arg(&file);
+            output(command).unwrap_or_else(|errors| panic!("{errors}"));
+            file
+        };
+        object.get_or_init(compile).clone()
     }
 
     fn command(&self, standard: &str) -> Command {

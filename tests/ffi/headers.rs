@@ -38,8 +38,7 @@ const NEITHER: &[&str] = &["-fno-exceptions", "-fno-rtti"];
 /// one source.
 fn cases() -> Vec<Case> {
     let c = |language, standards| Case { language, standards, flags: &[&[]], source: c_source() };
-    let cpp =
-        |flags, source| Case { language: Language::Cpp, standards: &CPP_STANDARDS, flags, source };
+    let cpp = |standards, flags, source| Case { language: Language::Cpp, standards, flags, source };
 
     // These instantiate the templates: gcc does not look for exceptions in those that nobody uses.
     // That of C++20 is compiled by another test.
@@ -50,12 +49,14 @@ fn cases() -> Vec<Case> {
     let without: Vec<String> = examples.iter().filter_map(|source| without_catch(source)).collect();
     assert!(without.len() >= 5, "most examples have one handler: {without:?}");
 
+    let header = "#include <pinlane/pinlane.hpp>\n".to_owned();
     vec![
         c(Language::C, &C_STANDARDS),
         c(Language::Cpp, &["c++11", "c++14"]),
-        cpp(&[&["-fno-exceptions"], &["-fno-rtti"]], "#include <pinlane/pinlane.hpp>\n".to_owned()),
-        cpp(&[&[]], together(&examples)),
-        cpp(&[NEITHER], together(&without)),
+        cpp(&CPP_STANDARDS, &[&[]], together(&examples)),
+        // What a mode changes does not depend on the standard.
+        cpp(&["c++2b"], &[NEITHER], together(&without)),
+        cpp(&["c++17"], &[&["-fno-exceptions"], &["-fno-rtti"]], header),
     ]
 }
 

@@ -4,8 +4,8 @@
 //! The programs run on the emulated device. Those that need a GPU are compiled where there is a
 //! toolkit; without a GPU they must say that they need one.
 //!
-//! Most programs are compiled under a new standard here. `tests/ffi/CMakeLists.txt` compiles the
-//! same ones under the oldest that they allow, and runs them too.
+//! Most programs in C++ are compiled under the oldest standard here, which takes half the time of a
+//! newer one. `tests/ffi/CMakeLists.txt` compiles and runs the same ones, in `.ci/run` under C++20.
 
 mod abi;
 mod compiler;
@@ -48,11 +48,10 @@ fn declared_functions(header: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Compiles a program of `ffi-examples` or `tests/ffi`, runs it, and gives what it prints. Under a
-/// newer standard it is linked with the shared library, which takes a tenth of the time.
+/// Compiles a program of `ffi-examples` or `tests/ffi`, runs it, and gives what it prints. Under C99
+/// it is linked with the static library, which takes ten times as long as with the shared one.
 fn run(language: Language, standard: &str, source: &str, arguments: &[&str]) -> String {
-    let is_newer = ["c2x", "c++20"].contains(&standard);
-    let library = if is_newer { library::shared() } else { library::get() };
+    let library = if standard == "c99" { library::get() } else { library::shared() };
     let program = Compiler::of(language).link(standard, &project(source), library);
     let output = program.run(arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -131,12 +130,12 @@ fn the_c_interface_keeps_its_promises() {
 
 #[test]
 fn the_examples_in_cpp_run() {
-    let file = scratch_file("checkpoint-c++20");
-    let text = run(Language::Cpp, "c++20", "ffi-examples/cpp/checkpoint.cpp", &[&file]);
+    let file = scratch_file("checkpoint-c++");
+    let text = run(Language::Cpp, "c++17", "ffi-examples/cpp/checkpoint.cpp", &[&file]);
     assert!(text.contains("bit for bit"), "{text}");
-    let text = run(Language::Cpp, "c++20", "ffi-examples/cpp/pipeline.cpp", &[]);
+    let text = run(Language::Cpp, "c++17", "ffi-examples/cpp/pipeline.cpp", &[]);
     assert!(text.contains("24 batches"), "{text}");
-    let text = run(Language::Cpp, "c++20", "ffi-examples/cpp/pmr.cpp", &[]);
+    let text = run(Language::Cpp, "c++17", "ffi-examples/cpp/pmr.cpp", &[]);
     assert!(text.starts_with("300000 samples"), "{text}");
 }
 
@@ -145,7 +144,8 @@ fn the_examples_in_cpp_print_what_those_in_rust_print() {
     let model = project("examples/data/digits.safetensors");
     for name in ladder::NAMES {
         let (source, model) = (format!("ffi-examples/cpp/{name}.cpp"), model.to_str());
-        let text = run(Language::Cpp, "c++20", &source, model.as_slice());
+        let standard = if name == "06_async_await" { "c++20" } else { "c++17" };
+        let text = run(Language::Cpp, standard, &source, model.as_slice());
         ladder::check(name, &text);
     }
 }
@@ -168,7 +168,10 @@ fn the_cpp_types_keep_their_promises() {
         "dlpack",
         "expected",
     ] {
-        let text = run(Language::Cpp, "c++20", &format!("tests/ffi/cpp/{program}.cpp"), &[]);
+        // These have parts for the views of C++20.
+        let standard =
+            if ["types", "transfers", "expected"].contains(&program) { "c++20" } else { "c++17" };
+        let text = run(Language::Cpp, standard, &format!("tests/ffi/cpp/{program}.cpp"), &[]);
         assert!(text.contains(", 0 failed"), "{text}");
     }
 }
@@ -314,13 +317,16 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "std::error_code code = PINLANE_STATUS_BUSY",
     ];
     // All at once, each in a function on a line of its own: the first is the source's second line.
-    // A compiler may report an error of a template once only: what it does not name is asked alone.
-    let functions = wrong.iter().enumerate().map(|(number, line)| function(number, line));
-    let errors = check(&functions.collect::<String>()).expect_err("none of them compiles");
-    for (number, line) in wrong.iter().enumerate() {
-        let place = format!("source.cpp:{}:", number + 2);
-        let is_refused = errors.contains(&place) || check(&function(0, line)).is_err();
-        assert!(is_refused, "compiles: {line}");
+    // A compiler may report an error of a template once only: what it does not name is asked again.
+    let mut left = wrong.to_vec();
+    while !left.is_empty() {
+        let functions = left.iter().enumerate().map(|(number, line)| function(number, line));
+        let errors = check(&functions.collect::<String>()).err().unwrap_or_default();
+        let is_named = |number: usize| errors.contains(&format!("source.cpp:{}:", number + 2));
+        let numbers = 0..left.len();
+        let again: Vec<&str> = numbers.filter(|&n| !is_named(n)).map(|n| left[n]).collect();
+        assert!(again.len() < left.len(), "each of these compiles: {again:?}");
+        left = again;
     }
 }
 

@@ -24,7 +24,7 @@ fn parts(compiler: &Compiler, level: &str, scratch: &Scratch) -> Vec<PathBuf> {
     let compile = |&(name, standard, flags): &(&str, &str, &[&str])| {
         let part = format!("-DPART=\"{name} by {} {level}\"", compiler.name());
         let flags = [flags, &[level, &part]].concat();
-        let object = format!("{name}-{}.o", file_name(compiler));
+        let object = format!("{name}-{}{level}.o", file_name(compiler));
         compiler.object(standard, &source("part.cpp"), &flags, scratch, &object)
     };
     PARTS.iter().map(compile).collect()
@@ -42,18 +42,19 @@ fn files_of_one_program_keep_their_own_exceptions_and_types() {
             let _ = writeln!(std::io::stderr(), "modes: not tried with {wanted}, which is absent");
         }
     }
-    for level in ["-O0", "-O2"] {
-        let scratch = Scratch::new();
-        let mut of_all = Vec::new();
-        for compiler in &compilers {
-            let main = format!("main-{}.o", file_name(compiler));
-            let main = compiler.object("c++17", &source("main.cpp"), &[level], &scratch, &main);
-            let parts = parts(compiler, level, &scratch);
-            keeps_its_own(compiler, level, &main, &parts);
-            of_all.extend(parts);
-            if compilers.len() > 1 && of_all.len() == PARTS.len() * compilers.len() {
-                keeps_its_own(compiler, level, &main, &of_all);
-            }
+    // Each compiler by one level, or the only one by both. The last program has the files of all.
+    let scratch = Scratch::new();
+    let programs = compilers.len().max(2);
+    let mut of_all = Vec::new();
+    for (number, level) in ["-O0", "-O2"].into_iter().cycle().take(programs).enumerate() {
+        let compiler = &compilers[number % compilers.len()];
+        let main = format!("main-{}{level}.o", file_name(compiler));
+        let main = compiler.object("c++17", &source("main.cpp"), &[level], &scratch, &main);
+        let parts = parts(compiler, level, &scratch);
+        keeps_its_own(compiler, level, &main, &parts);
+        of_all.extend(parts);
+        if number + 1 == programs {
+            keeps_its_own(compiler, "-O0 and -O2", &main, &of_all);
         }
     }
 }

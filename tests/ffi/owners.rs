@@ -36,7 +36,7 @@ fn rule_22_machines_watch_beside_other_owners_of_signals_in_c() {
 #[test]
 fn rule_22_machines_watch_beside_other_owners_of_signals_in_cpp() {
     let source = project("tests/ffi/owners/library.cpp");
-    beside_all_owners(&Compiler::of(Language::Cpp).link("c++20", &source, library::shared()));
+    beside_all_owners(&Compiler::of(Language::Cpp).link("c++17", &source, library::shared()));
 }
 
 #[test]

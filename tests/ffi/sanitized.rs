@@ -6,12 +6,12 @@ use super::{library, project};
 
 /// The program, as far as the compiler has a thread sanitizer.
 fn watched(source: &str) -> Option<Program> {
-    let compiler = Compiler::of(Language::Cpp).with_flags(&["-fsanitize=thread", "-g", "-O1"]);
+    let compiler = Compiler::of(Language::Cpp).with_flags(&["-fsanitize=thread", "-g"]);
     if !compiler.can_link("int main() {}") {
         eprintln!("skipped: the compiler has no thread sanitizer");
         return None;
     }
-    Some(compiler.link("c++20", &project(source), library::shared()))
+    Some(compiler.link("c++17", &project(source), library::shared()))
 }
 
 /// What the sanitizer says of a run.
