@@ -1,7 +1,8 @@
 //! Copy correctness: random programs agree with a plain sequential model, whatever the schedule,
 //! and whatever goes wrong around them.
 //!
-//! `PROPTEST_CASES` sets how many programs each test runs; `scripts/soak` runs many.
+//! `PROPTEST_CASES` sets how many programs each test runs, those that fork a quarter of it;
+//! `scripts/soak` runs many.
 
 #![cfg(feature = "emulated")]
 
@@ -337,7 +338,9 @@ fn fork(name: &'static str, execution: fn(u64) -> Execution) {
     }
     let watch: &'static Watch = Box::leak(Box::new(Watch::new(name)));
     let how = any::<(u64, usize, bool, bool)>();
-    proptest!(config(), |(how in how, program in program(Family::Plain, 1))| {
+    // One takes as long as twenty programs that do not fork.
+    let few = Config { cases: config().cases.div_ceil(4), ..config() };
+    proptest!(few, |(how in how, program in program(Family::Plain, 1))| {
         run_and_fork(watch, execution(how.0), how, program);
     });
 }
