@@ -1,13 +1,7 @@
 //! What C hands over: pointers that may be NULL, handles, structs.
 
-use std::ops::RangeInclusive;
-
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_driver::{RawEvent, RawStream};
-use pinlane_emulator::{Emulator, Target};
-
-use crate::driver::contexts;
 
 /// `cudaStream_t`, `cudaEvent_t` and their like: numbers.
 pub type Handle = usize;
@@ -66,7 +60,7 @@ impl<T> Out<T> {
         self.put(change(In(self.0.cast_const()).get()?))
     }
 
-    /// A place behind it.
+    /// A later place.
     pub fn at(self, bytes: usize) -> Out<u8> {
         Out(self.0.cast::<u8>().wrapping_add(bytes))
     }
@@ -113,22 +107,6 @@ pub struct Dim3 {
     pub x: u32,
     pub y: u32,
     pub z: u32,
-}
-
-/// The stream that a call names.
-pub fn stream(gpu: &Emulator, handle: Handle, per_thread: bool) -> DriverResult<RawStream> {
-    const DEFAULTS: RangeInclusive<Handle> = 0..=RawStream::PER_THREAD;
-    if DEFAULTS.contains(&handle)
-        && let Some(code) = contexts::refusal()
-    {
-        return Err(code);
-    }
-    gpu.stream(Target { handle, per_thread })
-}
-
-/// The event that a call names.
-pub fn event(gpu: &Emulator, handle: Handle) -> DriverResult<RawEvent> {
-    gpu.event(handle)
 }
 
 /// The same pointer, to an `int`.

@@ -6,8 +6,9 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
 use pinlane_emulator::{BatchEntry, Emulator, SourceOrder};
 
-use crate::abi::{Handle, In, Out, stream};
-use crate::machine;
+use crate::abi::{Handle, In, Out};
+use crate::driver::contexts::stream;
+use crate::environment;
 use crate::volumes::Extent;
 
 /// `cudaMemcpyAttributes`
@@ -177,7 +178,7 @@ cuda! {
         attributes: In<Attributes>, firsts: In<usize>, kinds: usize, eighth: Handle, ninth: Handle,
     ) |gpu, per_thread| {
         let arrays = Arrays { dsts, srcs, sizes, count, attributes, firsts, kinds };
-        let is_old = machine::major() == 12;
+        let is_old = environment::major() == 12;
         if is_old {
             none_has_failed(eighth);
         }
@@ -206,7 +207,7 @@ cuda! {
     fn cudaMemcpy3DBatchAsync / cudaMemcpy3DBatchAsync_ptsz(
         count: usize, copies: In<VolumeCopy>, third: Handle, fourth: Handle, fifth: Handle,
     ) |gpu, per_thread| {
-        let is_old = machine::major() == 12;
+        let is_old = environment::major() == 12;
         if is_old {
             none_has_failed(third);
         }

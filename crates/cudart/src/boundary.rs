@@ -6,12 +6,14 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use pinlane_base::sanitizer::ours;
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 use pinlane_emulator::Emulator;
 
 use crate::driver::{self, contexts};
-use crate::{faults, host_functions, lines, machine, report};
+use crate::machine::Process;
+use crate::{host_functions, lines, machine, report};
 
 /// Declares functions of C, each by way of the function that is named first.
 ///
@@ -110,14 +112,6 @@ impl Api {
         let of_runtime = name.trim_start_matches('_').starts_with("cuda");
         if of_runtime { Api::Runtime } else { Api::Driver }
     }
-
-    /// What every call fails with, as things are.
-    fn refusal(self, name: &str) -> Option<CudaCode> {
-        match self {
-            Api::Runtime => machine::refusal(),
-            Api::Driver => driver::refusal(name),
-        }
-    }
 }
 
 /// What the call of that name gives back to C.
@@ -125,41 +119,56 @@ pub fn call(name: &'static str, work: impl FnOnce(&Emulator) -> DriverResult<()>
     if is_in_kernel() {
         return CudaCode::NOT_PERMITTED.0;
     }
-    let Some(gpu) = Emulator::unseen(machine::gpu) else { return CudaCode::INITIALIZATION.0 };
-    let api = Api::of(name);
     let here = 0;
-    let noted = noted_by(&here, &work);
-    let outer = gpu.exchange_call(name);
-    let refusal = || host_functions::refusal(gpu, name).or_else(|| api.refusal(name));
-    let code = Emulator::unseen(|| match refusal() {
-        Some(code) => code,
-        None => run(gpu, api, name, work),
-    });
-    gpu.exchange_call(outer);
-    Emulator::unseen(|| gpu.call_returns());
-    drop(noted);
-    Emulator::unseen(|| match machine::is_forked() {
-        true => report::forked(),
-        false => report::flush(gpu),
-    });
-    match api {
-        Api::Runtime => gpu.note_error(code),
-        Api::Driver => return driver::errors::as_driver(code).0,
-    }
-    code.0
+    ours(|| {
+        let Some(process) = machine::process() else { return CudaCode::INITIALIZATION.0 };
+        let (gpu, api) = (&process.gpu, Api::of(name));
+        let noted = noted_by(&here, &work);
+        let outer = gpu.enter_call(name);
+        let code = match refusal(process, api, name) {
+            Some(code) => code,
+            None => run(process, api, name, work),
+        };
+        let has_findings = gpu.leave_call(outer);
+        drop(noted);
+        if machine::is_forked() {
+            report::forked();
+        } else if has_findings {
+            report::write(gpu);
+        }
+        if api == Api::Driver {
+            return driver::errors::as_driver(code).0;
+        }
+        gpu.note_error(code);
+        code.0
+    })
 }
 
 fn noted_by<F>(here: &u8, _work: &F) -> lines::Noted {
     lines::Noted::new::<F>(here)
 }
 
+/// What the call fails with, as things are, before it is made.
+fn refusal(process: &Process, api: Api, name: &str) -> Option<CudaCode> {
+    if process.gpu.is_in_host_function()
+        && let Some(code) = host_functions::refusal(&process.gpu, name)
+    {
+        return Some(code);
+    }
+    match api {
+        Api::Runtime => process.refusal(),
+        Api::Driver => driver::refusal(name),
+    }
+}
+
 fn run(
-    gpu: &Emulator,
+    process: &Process,
     api: Api,
     name: &str,
     work: impl FnOnce(&Emulator) -> DriverResult<()>,
 ) -> CudaCode {
-    let fault = faults::strike(name);
+    let gpu = &process.gpu;
+    let fault = process.faults.as_ref().and_then(|faults| faults.strike(name));
     if let Some(fault) = fault.filter(|fault| !fault.is_late) {
         return fault.fail(gpu);
     }
@@ -172,4 +181,14 @@ fn run(
         Err(_) => CudaCode::UNKNOWN,
     };
     fault.map_or(code, |fault| fault.fail(gpu))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetLastError() -> c_int {
+    machine::process().map_or(CudaCode::INITIALIZATION, |process| process.gpu.take_error()).0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaPeekAtLastError() -> c_int {
+    machine::process().map_or(CudaCode::INITIALIZATION, |process| process.gpu.peek_error()).0
 }

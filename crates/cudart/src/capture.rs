@@ -6,7 +6,8 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::{Capture, DriverResult};
 use pinlane_emulator::{CaptureMode, Emulator};
 
-use crate::abi::{Handle, Out, stream};
+use crate::abi::{Handle, Out};
+use crate::driver::contexts::stream;
 
 /// The numbers of the modes.
 const MODES: [CaptureMode; 3] =

@@ -4,9 +4,10 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
-use pinlane_emulator::{Emulator, Kind, Plane};
+use pinlane_emulator::{Emulator, Kind, Plane, Target};
 
-use crate::abi::{Handle, stream};
+use crate::abi::Handle;
+use crate::driver::contexts::{stream, target};
 
 /// `cudaErrorInvalidMemcpyDirection`
 const INVALID_DIRECTION: CudaCode = CudaCode(21);
@@ -36,7 +37,7 @@ fn check_fill_pitch(pitch: usize, extent: (usize, usize)) -> DriverResult<()> {
 /// Copies, in the direction that C's number says.
 pub fn copy(
     gpu: &Emulator,
-    stream: RawStream,
+    stream: impl Into<Target>,
     plane: Plane,
     kind: c_uint,
     synchronous: bool,
@@ -70,8 +71,7 @@ cuda! {
     fn cudaMemcpyAsync / cudaMemcpyAsync_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, kind: c_uint, handle: Handle,
     ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        copy(gpu, stream, Plane::line(dst, src, bytes), kind, false)
+        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), kind, false)
     }
 
     fn cudaMemcpy2D / cudaMemcpy2D_ptds(

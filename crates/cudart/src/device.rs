@@ -8,12 +8,8 @@ use pinlane_driver::DriverResult;
 use pinlane_emulator::Emulator;
 
 use crate::abi::{Handle, In, Out};
-use crate::driver::{contexts, entry_points};
-use crate::{machine, properties};
-
-fn count(gpu: &Emulator) -> DriverResult<c_int> {
-    gpu.devices()
-}
+use crate::driver::entry_points;
+use crate::{environment, machine, properties};
 
 /// `cudaErrorPeerAccessUnsupported`
 const PEER_ACCESS_UNSUPPORTED: CudaCode = CudaCode(217);
@@ -29,15 +25,10 @@ const CACHE_CONFIGS: c_int = 4;
 /// The limit of a thread's stack, which programs set and read back.
 static STACK: AtomicUsize = AtomicUsize::new(1024);
 
-pub fn check(gpu: &Emulator, device: c_int) -> DriverResult<()> {
-    let there = (0..count(gpu)?).contains(&device);
-    if there { Ok(()) } else { Err(CudaCode::INVALID_DEVICE) }
-}
-
 /// Lets the current device access memory of another.
 pub fn enable_peer(gpu: &Emulator, peer: c_int, flags: c_uint) -> DriverResult<()> {
     let device = gpu.current_device();
-    check(gpu, peer)?;
+    gpu.check_device(peer)?;
     if flags != 0 {
         return Err(CudaCode::INVALID_VALUE);
     }
@@ -48,27 +39,21 @@ pub fn enable_peer(gpu: &Emulator, peer: c_int, flags: c_uint) -> DriverResult<(
 }
 
 pub fn disable_peer(gpu: &Emulator, peer: c_int) -> DriverResult<()> {
-    check(gpu, peer)?;
+    gpu.check_device(peer)?;
     gpu.disable_peer_access(gpu.current_device(), peer)
 }
 
 cuda! {
     fn [cudaGetDeviceCount, cuDeviceGetCount](out: Out<c_int>) |gpu| {
-        out.put(count(gpu)?)
+        out.put(gpu.devices()?)
     }
 
     fn [cudaGetDevice, cuCtxGetDevice](out: Out<c_int>) |gpu| {
         out.put(gpu.current_device())
     }
 
-    fn cudaSetDevice(device: c_int) |gpu| {
-        gpu.set_device(device)?;
-        contexts::chosen_by_runtime(gpu, device);
-        Ok(())
-    }
-
     fn cudaInitDevice(device: c_int, _device_flags: c_uint, _flags: c_uint) |gpu| {
-        check(gpu, device)
+        gpu.check_device(device)
     }
 
     fn cudaSetDeviceFlags(flags: c_uint) |_face| {
@@ -83,7 +68,7 @@ cuda! {
     }
 
     fn cudaSetValidDevices(devices: In<c_int>, count: c_int) |gpu| {
-        (0..count).try_for_each(|at| check(gpu, devices.nth(at as usize).get()?))
+        (0..count).try_for_each(|at| gpu.check_device(devices.nth(at as usize).get()?))
     }
 
     fn cudaChooseDevice(out: Out<c_int>, _properties: *const c_void) |_face| {
@@ -103,7 +88,7 @@ cuda! {
         out: Out<c_int>, attribute: c_int, device: c_int,
     ) |gpu| {
         out.check()?;
-        check(gpu, device)?;
+        gpu.check_device(device)?;
         out.put(properties::attribute(attribute, device).ok_or(CudaCode::INVALID_VALUE)?)
     }
 
@@ -147,7 +132,7 @@ cuda! {
     fn [cudaDeviceGetPCIBusId, cuDeviceGetPCIBusId](
         out: Out<c_char>, length: c_int, device: c_int,
     ) |gpu| {
-        check(gpu, device)?;
+        gpu.check_device(device)?;
         let text = bus_id(device) + "\0";
         if length < text.len() as c_int {
             return Err(CudaCode::INVALID_VALUE);
@@ -164,7 +149,7 @@ cuda! {
         }
         // SAFETY: CUDA demands of its callers that it is a string.
         let id = unsafe { CStr::from_ptr(id) }.to_string_lossy().to_uppercase();
-        let named = (0..count(gpu)?).find(|&device| {
+        let named = (0..gpu.devices()?).find(|&device| {
             let known = bus_id(device);
             known == id || known.strip_prefix("0000:") == Some(&id)
         });
@@ -190,8 +175,8 @@ cuda! {
         out: Out<c_int>, attribute: c_int, device: c_int, peer: c_int,
     ) |gpu| {
         out.check()?;
-        check(gpu, device)?;
-        check(gpu, peer)?;
+        gpu.check_device(device)?;
+        gpu.check_device(peer)?;
         if device == peer {
             return Err(CudaCode::INVALID_DEVICE);
         }
@@ -201,7 +186,7 @@ cuda! {
     fn cudaGetDriverEntryPoint / cudaGetDriverEntryPoint_ptsz(
         name: *const c_char, out: Out<Handle>, flags: c_ulonglong, found: Out<c_int>,
     ) |_face, per_thread| {
-        entry_point(name, out, (machine::version(), flags, per_thread), found)
+        entry_point(name, out, (environment::version(), flags, per_thread), found)
     }
 
     fn cudaGetDriverEntryPointByVersion / cudaGetDriverEntryPointByVersion_ptsz(
@@ -219,18 +204,18 @@ cuda! {
 /// It succeeds without a driver, too (rule 31).
 #[unsafe(no_mangle)]
 extern "C" fn cudaDriverGetVersion(out: Out<c_int>) -> c_int {
-    version(out, machine::driver_version())
+    version(out, environment::driver_version())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaRuntimeGetVersion(out: Out<c_int>) -> c_int {
-    version(out, machine::version())
+    version(out, environment::version())
 }
 
 fn version(out: Out<c_int>, version: c_int) -> c_int {
     let Err(code) = out.put(version) else { return 0 };
-    if let Some(gpu) = machine::gpu() {
-        gpu.note_error(code);
+    if let Some(process) = machine::process() {
+        process.gpu.note_error(code);
     }
     code.0
 }

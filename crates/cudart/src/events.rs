@@ -6,7 +6,8 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Poll};
 use pinlane_emulator::Emulator;
 
-use crate::abi::{Handle, Out, event, stream};
+use crate::abi::{Handle, Out};
+use crate::driver::contexts::stream;
 use crate::streams::check_external;
 
 /// `cudaEventDisableTiming`, and all flags that there are.
@@ -30,7 +31,7 @@ fn record(
     (handle, per_thread): (Handle, bool),
     flags: c_uint,
 ) -> DriverResult<()> {
-    let event = event(gpu, other)?;
+    let event = gpu.event(other)?;
     let mut stream = stream(gpu, handle, per_thread)?;
     check_external(gpu, stream, flags)?;
     if handle <= 2 {
@@ -51,7 +52,7 @@ cuda! {
     }
 
     fn [cudaEventDestroy, cuEventDestroy_v2](handle: Handle) |gpu| {
-        let event = event(gpu, handle)?;
+        let event = gpu.event(handle)?;
         // SAFETY: the program gives its event up.
         unsafe { gpu.event_destroy(event) }
     }
@@ -75,7 +76,7 @@ cuda! {
     }
 
     fn [cudaEventQuery, cuEventQuery](handle: Handle) |gpu| {
-        let event = event(gpu, handle)?;
+        let event = gpu.event(handle)?;
         // What a captured event answers comes first: it does so in every mode (rule 33).
         let of_capture = gpu.is_captured(event)?;
         if !of_capture {
@@ -88,7 +89,7 @@ cuda! {
     }
 
     fn [cudaEventSynchronize, cuEventSynchronize](handle: Handle) |gpu| {
-        let event = event(gpu, handle)?;
+        let event = gpu.event(handle)?;
         if !gpu.is_captured(event)? {
             gpu.refuse_unsafe()?;
         }
@@ -110,8 +111,8 @@ cuda! {
     ](
         out: Out<f32>, start: Handle, end: Handle,
     ) |gpu| {
-        let start = event(gpu, start)?;
-        let end = event(gpu, end)?;
+        let start = gpu.event(start)?;
+        let end = gpu.event(end)?;
         out.put(gpu.answered(|| gpu.event_elapsed(start, end))?)
     }
 }

@@ -1,20 +1,20 @@
 //! Calls that fail because `PINLANE_CUDART_FAULT` says so.
 //!
 //! `cudaMalloc:3:2` makes the third call of cudaMalloc in the process give error 2, and have no
-//! effect; `cudaMalloc:3:2:forever` those behind it, too. `cudaMemcpyAsync:3:700:late` gives the
-//! error after the copy was enqueued, as a call does that reports what went wrong before it (rule
-//! 27). Several are separated by commas. The form of a call for per-thread default streams counts
-//! as the call.
+//! effect; with `cudaMalloc:3:2:forever` all later calls give it, too. `cudaMemcpyAsync:3:700:late`
+//! gives the error after the copy was enqueued, as a call does that reports what went wrong before
+//! it (rule 27). Several are separated by commas. The form of a call for per-thread default streams
+//! counts as the call.
 
 use std::ffi::c_int;
 use std::str::FromStr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pinlane_driver::CudaCode;
 use pinlane_emulator::Emulator;
 
-use crate::{errors, machine};
+use crate::environment::is_quiet;
+use crate::errors;
 
 #[derive(Debug)]
 struct Fault {
@@ -27,8 +27,9 @@ struct Fault {
     made: AtomicU64,
 }
 
-#[derive(Debug, Default)]
-struct Faults(Vec<Fault>);
+/// Those of the process; at least one.
+#[derive(Debug)]
+pub struct Faults(Vec<Fault>);
 
 /// What may be named: all functions of either version, and of the driver.
 const EXPORTS: [&str; 3] = [
@@ -72,11 +73,6 @@ impl FromStr for Faults {
     }
 }
 
-fn all() -> &'static [Fault] {
-    static ALL: OnceLock<Faults> = OnceLock::new();
-    &ALL.get_or_init(|| machine::variable("PINLANE_CUDART_FAULT", Faults::default())).0
-}
-
 /// How a call is to fail.
 #[derive(Clone, Copy)]
 pub struct Strike {
@@ -85,16 +81,31 @@ pub struct Strike {
     pub is_late: bool,
 }
 
-/// Whether the call is to fail.
-pub fn strike(call: &str) -> Option<Strike> {
-    let mut struck = None;
-    for fault in all().iter().filter(|fault| fault.call == call) {
-        let made = fault.made.fetch_add(1, Ordering::Relaxed) + 1;
-        if made == fault.nth || made > fault.nth && fault.forever {
-            struck = struck.or(Some(Strike { code: fault.code, is_late: fault.late }));
+impl Faults {
+    /// Whether the call is to fail.
+    pub fn strike(&self, call: &str) -> Option<Strike> {
+        let mut struck = None;
+        for fault in self.0.iter().filter(|fault| fault.call == call) {
+            let made = fault.made.fetch_add(1, Ordering::Relaxed) + 1;
+            if made == fault.nth || made > fault.nth && fault.forever {
+                struck = struck.or(Some(Strike { code: fault.code, is_late: fault.late }));
+            }
+        }
+        struck
+    }
+
+    /// Says at the end which faults have not struck, so that a script that tries one number after
+    /// another knows when to stop.
+    pub fn report(&self) {
+        for Fault { call, nth, made, .. } in &self.0 {
+            let made = made.load(Ordering::Relaxed);
+            if made < *nth && !is_quiet() {
+                eprintln!(
+                    "pinlane-cudart: {call} was called {made} times: fault {nth} did not strike"
+                );
+            }
         }
     }
-    struck
 }
 
 impl Strike {
@@ -104,17 +115,6 @@ impl Strike {
             let _ = gpu.lose_device(gpu.current_device(), self.code);
         }
         self.code
-    }
-}
-
-/// Says at the end which faults have not struck, so that who tries one number after another knows
-/// when to stop.
-pub fn report() {
-    for Fault { call, nth, made, .. } in all() {
-        let made = made.load(Ordering::Relaxed);
-        if made < *nth && !machine::is_quiet() {
-            eprintln!("pinlane-cudart: {call} was called {made} times: fault {nth} did not strike");
-        }
     }
 }
 

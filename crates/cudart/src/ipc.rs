@@ -14,7 +14,6 @@ use pinlane_driver::DriverResult;
 use pinlane_emulator::{Emulator, SharedMemory};
 
 use crate::abi::Out;
-use crate::device;
 
 /// `cudaIpcMemLazyEnablePeerAccess`, without which nothing is opened.
 const LAZILY: c_uint = 1;
@@ -80,7 +79,7 @@ fn open(gpu: &Emulator, handle: MemHandle) -> DriverResult<*mut c_void> {
         return Err(OF_THIS_PROCESS);
     }
     let device = c_int::try_from(handle.device).map_err(|_| invalid)?;
-    device::check(gpu, device)?;
+    gpu.check_device(device)?;
     let path = format!("/proc/{}/fd/{}", handle.process, handle.file);
     let file = fs::OpenOptions::new().read(true).write(true).open(&path).map_err(|error| {
         eprintln!("pinlane-cudart: device memory of another process cannot be opened: {error}");

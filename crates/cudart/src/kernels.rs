@@ -8,7 +8,8 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 use pinlane_emulator::{Callers, Emulator};
 
-use crate::abi::{Dim3, Handle, In, Out, stream};
+use crate::abi::{Dim3, Handle, In, Out};
+use crate::driver::contexts::stream;
 use crate::stand_ins::{self, Kernel, MOST_THREADS, Shape};
 use crate::symbols::symbols;
 

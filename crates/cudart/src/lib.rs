@@ -8,6 +8,7 @@
 //! | file | what |
 //! |---|---|
 //! | `boundary.rs` | what every call does: the machine, the last error, panics |
+//! | `environment.rs` | which library this is, and the variables of the environment |
 //! | `machine.rs` | the one machine of the process, as the environment says |
 //! | `run.rs` | which run this is: its mode, seed and decisions as one text |
 //! | `record.rs` | what this run decided, in a file |
@@ -32,6 +33,7 @@ mod capture;
 mod copies;
 mod device;
 mod driver;
+mod environment;
 mod errors;
 mod events;
 mod faults;

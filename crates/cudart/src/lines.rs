@@ -19,11 +19,11 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pinlane_emulator::{Callers, Site};
 
-use crate::machine;
+use crate::environment;
 
 pub fn are_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
-    *WANTED.get_or_init(|| machine::variable("PINLANE_CUDART_SITES", 1) != 0)
+    *WANTED.get_or_init(|| environment::variable("PINLANE_CUDART_SITES", 1) != 0)
 }
 
 /// Notes where the program makes a call. A call inside of another is made where that one is.

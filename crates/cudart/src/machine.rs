@@ -1,9 +1,6 @@
-//! The one machine of the process, as the environment says. It is built by the first call.
+//! The one machine of the process, as the environment says. The first call builds it.
 
-use std::env;
-use std::ffi::c_int;
 use std::panic::catch_unwind;
-use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -12,28 +9,23 @@ use pinlane_base::sources::Sources;
 use pinlane_driver::CudaCode;
 use pinlane_emulator::{Emulator, leave_out};
 
+use crate::environment::{self, devices, is_quiet, misunderstood, variable, version};
+use crate::faults::Faults;
 use crate::{lines, record, run};
 
 /// Findings name the program's lines, and none of this library's.
 static OWN: Sources = pinlane_base::own_sources!("machine.rs");
 
-static GPU: OnceLock<Option<Emulator>> = OnceLock::new();
-
-unsafe extern "C" {
-    /// 12 or 13: which library this is. scripts/build-cudart links it in.
-    static pinlane_cudart_major: c_int;
+/// The machine, and what the environment says of all calls.
+pub struct Process {
+    pub gpu: Emulator,
+    /// The calls that fail, if some do.
+    pub faults: Option<Faults>,
+    /// What every call of the runtime fails with, if there is no device to use.
+    missing: Option<CudaCode>,
 }
 
-/// Which version of CUDA the library stands for: 12 or 13.
-pub fn major() -> i32 {
-    // SAFETY: a constant of the library.
-    unsafe { pinlane_cudart_major }
-}
-
-/// The version as CUDA writes it.
-pub fn version() -> i32 {
-    if major() == 12 { 12_090 } else { 13_000 }
-}
+static PROCESS: OnceLock<Option<Process>> = OnceLock::new();
 
 /// Whether this is a child of the process that made the machine (rule 31).
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
@@ -52,76 +44,49 @@ pub fn ended() -> Option<CudaCode> {
     IS_UNLOADED.load(Ordering::Relaxed).then_some(CudaCode::CUDART_UNLOADING)
 }
 
-/// What every call of the runtime fails with, if the process has no device to use.
-pub fn refusal() -> Option<CudaCode> {
-    if let Some(code) = ended() {
-        return Some(code);
-    }
-    static MISSING: OnceLock<Option<CudaCode>> = OnceLock::new();
-    *MISSING.get_or_init(|| match () {
-        () if driver_version() < version() / 1000 * 1000 => Some(CudaCode::INSUFFICIENT_DRIVER),
-        () if devices() == 0 => Some(CudaCode::NO_DEVICE),
-        () => None,
-    })
-}
-
-/// The version of the driver as CUDA writes it; 0 if there is none.
-pub fn driver_version() -> i32 {
-    variable("PINLANE_CUDART_DRIVER", version())
-}
-
-/// How many devices there are.
-pub fn devices() -> usize {
-    variable("PINLANE_CUDART_DEVICES", 1)
-}
-
 extern "C" fn fork_child() {
     IS_FORKED.store(true, Ordering::Relaxed);
 }
 
 extern "C" fn unload() {
     IS_UNLOADED.store(true, Ordering::Relaxed);
-    if let Some(gpu) = built().filter(|_| !is_forked()) {
-        let _ = gpu.lose_device(0, CudaCode::CUDART_UNLOADING);
+    if let Some(process) = built().filter(|_| !is_forked()) {
+        let _ = process.gpu.lose_device(0, CudaCode::CUDART_UNLOADING);
     }
 }
 
 /// The machine; `None` if it could not be built.
-pub fn gpu() -> Option<&'static Emulator> {
-    GPU.get_or_init(|| catch_unwind(build).unwrap_or_default()).as_ref()
+#[inline]
+pub fn process() -> Option<&'static Process> {
+    PROCESS.get_or_init(|| catch_unwind(begin).unwrap_or_default()).as_ref()
 }
 
-/// The machine, if some call has built it.
-pub fn built() -> Option<&'static Emulator> {
-    GPU.get()?.as_ref()
+/// The same, if some call has built it.
+pub fn built() -> Option<&'static Process> {
+    PROCESS.get()?.as_ref()
 }
 
-/// A variable of the environment. What cannot be read stops the program: a run under a wrong seed
-/// would mislead.
-pub fn variable<T: FromStr>(name: &str, default: T) -> T {
-    value(name).unwrap_or(default)
+impl Process {
+    /// What every call of the runtime fails with, as things are.
+    pub fn refusal(&self) -> Option<CudaCode> {
+        ended().or(self.missing)
+    }
 }
 
-/// The same; `None` if the environment has no such variable.
-pub fn value<T: FromStr>(name: &str) -> Option<T> {
-    let value = env::var_os(name)?;
-    let read = value.to_str().and_then(|value| value.parse().ok());
-    Some(read.unwrap_or_else(|| misunderstood(name)))
-}
-
-fn misunderstood(name: &str) -> ! {
-    stop(&format!("{name}={:?} is not understood", env::var_os(name).unwrap_or_default()))
-}
-
-/// Ends the program because the environment asks for what cannot be.
-pub fn stop(why: &str) -> ! {
-    eprintln!("pinlane-cudart: {why}");
-    // SAFETY: ends the process, with nothing of it cleaned up.
-    unsafe { libc::_exit(125) }
+fn begin() -> Option<Process> {
+    let faults = environment::value("PINLANE_CUDART_FAULT");
+    let missing = match () {
+        () if environment::driver_version() < version() / 1000 * 1000 => {
+            Some(CudaCode::INSUFFICIENT_DRIVER)
+        }
+        () if devices() == 0 => Some(CudaCode::NO_DEVICE),
+        () => None,
+    };
+    Some(Process { gpu: build()?, faults, missing })
 }
 
 fn build() -> Option<Emulator> {
-    // A program that hangs tells nobody anything. No host function should take so long.
+    // A hang says nothing. No host function should take so long.
     const SECONDS: &str = "PINLANE_CUDART_HOST_FUNCTION_SECONDS";
     const GIBIBYTES: &str = "PINLANE_CUDART_MEMORY_GIB";
     let seconds: f64 = variable(SECONDS, 60.0);
@@ -195,10 +160,4 @@ fn limit(resource: libc::__rlimit_resource_t) -> String {
         libc::RLIM_INFINITY => "not by ulimit".to_owned(),
         bytes => format!("ulimit: {} KiB", bytes >> 10),
     }
-}
-
-/// Whether the library keeps its remarks to itself.
-pub fn is_quiet() -> bool {
-    static QUIET: OnceLock<bool> = OnceLock::new();
-    *QUIET.get_or_init(|| env::var_os("PINLANE_CUDART_QUIET").is_some_and(|value| value != "0"))
 }

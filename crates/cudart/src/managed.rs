@@ -9,7 +9,7 @@ use pinlane_driver::DriverResult;
 use pinlane_emulator::{Emulator, Side};
 
 use crate::abi::Out;
-use crate::machine;
+use crate::environment;
 use crate::prefetched::Prefetched;
 
 /// `cudaMemLocationTypeDevice`
@@ -56,7 +56,8 @@ cuda! {
     fn cudaMemPrefetchAsync / cudaMemPrefetchAsync_ptsz(
         ptr: *const c_void, bytes: usize, location: u64,
     ) |gpu, _per_thread| {
-        let device = if machine::major() == 12 { location as c_int } else { device_of(location) };
+        let is_number = environment::major() == 12;
+        let device = if is_number { location as c_int } else { device_of(location) };
         prefetch(gpu, ptr, bytes, device)
     }
 

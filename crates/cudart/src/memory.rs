@@ -6,7 +6,8 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 use pinlane_emulator::Emulator;
 
-use crate::abi::{Handle, Out, stream};
+use crate::abi::{Handle, Out};
+use crate::driver::contexts::stream;
 use crate::managed;
 
 /// What rows of a pitched allocation are aligned to.

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use pinlane_emulator::Side;
 
 use crate::abi::Out;
-use crate::machine;
+use crate::environment;
 
 /// `cudaPointerAttributes`, without what CUDA 13 reserves at its end.
 #[repr(C)]
@@ -40,7 +40,7 @@ cuda! {
             }
         };
         out.put(attributes)?;
-        if machine::major() >= 13 {
+        if environment::major() >= 13 {
             out.at(size_of::<Attributes>()).cast::<[u8; RESERVED]>().put([0; RESERVED])?;
         }
         Ok(())

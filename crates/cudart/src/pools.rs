@@ -6,7 +6,8 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 use pinlane_emulator::{PoolFigure, PoolId};
 
-use crate::abi::{Handle, In, Out, stream};
+use crate::abi::{Handle, In, Out};
+use crate::driver::contexts::stream;
 
 /// What a pool's handle begins with, so that other numbers are known as wrong ones.
 const TAG: usize = 0x9001_0000_0000;

@@ -7,7 +7,7 @@ use pinlane_driver::DriverResult;
 use pinlane_emulator::Emulator;
 
 use crate::abi::Out;
-use crate::{device, machine};
+use crate::environment;
 
 /// A property: a field of `cudaDeviceProp` and an attribute, with one value.
 struct Row {
@@ -116,8 +116,8 @@ pub fn uuid(device: c_int) -> [u8; 16] {
 /// Writes the struct.
 fn describe(gpu: &Emulator, out: Out<u8>, device: c_int, size: usize) -> DriverResult<()> {
     out.check()?;
-    device::check(gpu, device)?;
-    let version = usize::from(machine::major() == 12);
+    gpu.check_device(device)?;
+    let version = usize::from(environment::major() == 12);
     let mut bytes = vec![0; SIZES[version]];
     let name = gpu.device_name(device)?;
     let name = &name.as_bytes()[..name.len().min(NAME_BYTES - 1)];
@@ -140,11 +140,11 @@ fn describe(gpu: &Emulator, out: Out<u8>, device: c_int, size: usize) -> DriverR
 
 cuda! {
     fn cudaGetDeviceProperties(out: Out<u8>, device: c_int) |gpu| {
-        let old = machine::major() == 12;
+        let old = environment::major() == 12;
         describe(gpu, out, device, if old { SIZE_OF_OLD } else { SIZES[0] })
     }
 
     fn cudaGetDeviceProperties_v2(out: Out<u8>, device: c_int) |gpu| {
-        describe(gpu, out, device, SIZES[usize::from(machine::major() == 12)])
+        describe(gpu, out, device, SIZES[usize::from(environment::major() == 12)])
     }
 }

@@ -49,8 +49,8 @@ extern "C" fn killed(signal: c_int) {
         libc::alarm(5);
         libc::raise(signal);
     }
-    if let Some(gpu) = machine::built().filter(|_| !machine::is_forked()) {
-        write(gpu);
+    if let Some(process) = machine::built().filter(|_| !machine::is_forked()) {
+        write(&process.gpu);
     }
 }
 

@@ -4,16 +4,15 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::{env, fmt};
 
 use pinlane_emulator::Emulator;
 
-use crate::{faults, machine, record, run};
+use crate::machine::{self, Process};
+use crate::{record, run};
 
-/// How many findings have been written.
-static WRITTEN: AtomicUsize = AtomicUsize::new(0);
 static WRITER: Mutex<Writer> = Mutex::new(Writer::New);
 
 enum Writer {
@@ -41,20 +40,11 @@ fn unwritten(path: &OsString, error: &dyn fmt::Display) {
 }
 
 /// Writes what was found since the last time.
-pub fn flush(gpu: &Emulator) {
-    let count = gpu.finding_count();
-    if WRITTEN.load(Ordering::Relaxed) < count {
-        write(gpu);
-    }
-}
-
 #[cold]
-fn write(gpu: &Emulator) {
+pub fn write(gpu: &Emulator) {
     let mut writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
     writer.open();
-    let findings = gpu.findings();
-    let written = WRITTEN.swap(findings.len(), Ordering::Relaxed);
-    for finding in findings.iter().skip(written) {
+    for finding in gpu.take_findings() {
         match &mut *writer {
             Writer::File(file) => {
                 let _ = file.write_all(line(&finding.to_json()).as_bytes());
@@ -101,13 +91,18 @@ fn line(object: &str) -> String {
 
 /// Run when the process ends, after the program's own destructors.
 extern "C" fn at_exit() {
-    let Some(gpu) = machine::built().filter(|_| !machine::is_forked()) else { return };
-    flush(gpu);
-    faults::report();
+    let Some(Process { gpu, faults, .. }) = machine::built().filter(|_| !machine::is_forked())
+    else {
+        return;
+    };
+    write(gpu);
+    if let Some(faults) = faults {
+        faults.report();
+    }
     record::write(gpu);
     let status = env::var("PINLANE_CUDART_EXIT").ok().and_then(|status| status.parse().ok());
     if let Some(status) = status
-        && WRITTEN.load(Ordering::Relaxed) > 0
+        && gpu.finding_count() > 0
     {
         // SAFETY: NULL means all streams of C; the end of the process skips nothing else that
         // matters.

@@ -8,7 +8,7 @@ use std::{env, fmt};
 
 use pinlane_emulator::{Builder, Execution, Replay};
 
-use crate::machine;
+use crate::environment;
 
 #[derive(Debug, PartialEq)]
 pub enum Run {
@@ -20,9 +20,9 @@ pub enum Run {
 pub fn this() -> &'static Run {
     static RUN: OnceLock<Run> = OnceLock::new();
     RUN.get_or_init(|| {
-        let execution: Option<Execution> = machine::value("PINLANE_CUDART_MODE");
-        let seed: Option<u64> = machine::value("PINLANE_CUDART_SEED");
-        let Some(run) = machine::value::<Run>("PINLANE_REPLAY") else {
+        let execution: Option<Execution> = environment::value("PINLANE_CUDART_MODE");
+        let seed: Option<u64> = environment::value("PINLANE_CUDART_SEED");
+        let Some(run) = environment::value::<Run>("PINLANE_REPLAY") else {
             let (execution, seed) = (execution.unwrap_or_default(), seed.unwrap_or(0));
             return Run::Drawn { execution, seed };
         };
@@ -31,7 +31,7 @@ pub fn this() -> &'static Run {
             [("PINLANE_CUDART_SEED", other_seed), ("PINLANE_CUDART_MODE", other_mode)]
         {
             if differs {
-                machine::stop(&format!(
+                environment::stop(&format!(
                     "{name}={:?} contradicts PINLANE_REPLAY={run}; unset it",
                     env::var_os(name).unwrap_or_default()
                 ));

@@ -18,7 +18,7 @@ use pinlane_driver::{DriverResult, RawStream};
 use pinlane_emulator::Emulator;
 
 use crate::abi::Dim3;
-use crate::{boundary, machine, mangled};
+use crate::{boundary, environment, mangled};
 
 /// The most threads of a block.
 pub const MOST_THREADS: u64 = 1024;
@@ -205,7 +205,7 @@ fn interned(name: &str) -> &'static str {
 fn remark_once(name: &str) {
     static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
     let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-    if !machine::is_quiet() && said.insert(name.to_owned()) {
+    if !environment::is_quiet() && said.insert(name.to_owned()) {
         let plain = mangled::plain_name(name).unwrap_or(name);
         eprintln!(
             "pinlane-cudart: the kernel {name} does nothing: there is no pinlane_kernel_{plain}"

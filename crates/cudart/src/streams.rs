@@ -6,7 +6,8 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::{Capture, DriverResult, Poll, RawStream, StreamFlags};
 use pinlane_emulator::{Emulator, Side};
 
-use crate::abi::{Handle, Out, event, stream};
+use crate::abi::{Handle, Out};
+use crate::driver::contexts::stream;
 
 /// `cudaStreamCallback_t`
 type Callback = unsafe extern "C" fn(Handle, c_int, *mut c_void);
@@ -99,7 +100,7 @@ cuda! {
             return Err(CudaCode::INVALID_VALUE);
         }
         let stream = stream(gpu, handle, per_thread)?;
-        let event = event(gpu, other)?;
+        let event = gpu.event(other)?;
         check_external(gpu, stream, flags)?;
         // SAFETY: both are the program's.
         unsafe { gpu.stream_wait_event(stream, event) }

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pinlane_driver::CudaCode;
 
 use crate::boundary::{self, Api};
-use crate::machine;
+use crate::environment;
 
 /// Says once that the library does not have something.
 pub fn remark_once(said: &AtomicBool, name: &str) {
-    if !said.swap(true, Ordering::Relaxed) && !machine::is_quiet() {
+    if !said.swap(true, Ordering::Relaxed) && !environment::is_quiet() {
         let code = match Api::of(name) {
             Api::Runtime => "cudaErrorNotSupported",
             Api::Driver => "CUDA_ERROR_NOT_SUPPORTED",

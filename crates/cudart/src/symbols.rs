@@ -8,8 +8,9 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 use pinlane_emulator::{Emulator, Plane};
 
-use crate::abi::{Handle, Out, stream};
+use crate::abi::{Handle, Out};
 use crate::copies::copy;
+use crate::driver::contexts::target;
 
 /// `cudaErrorInvalidSymbol`
 const INVALID_SYMBOL: CudaCode = CudaCode(13);
@@ -173,8 +174,7 @@ cuda! {
         handle: Handle,
     ) |gpu, per_thread| {
         let dst = part(gpu, symbol, offset, bytes)?;
-        let stream = stream(gpu, handle, per_thread)?;
-        copy(gpu, stream, Plane::line(dst, src, bytes), kind, false)
+        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), kind, false)
     }
 
     fn cudaMemcpyFromSymbolAsync / cudaMemcpyFromSymbolAsync_ptsz(
@@ -182,7 +182,6 @@ cuda! {
         handle: Handle,
     ) |gpu, per_thread| {
         let src = part(gpu, symbol, offset, bytes)?;
-        let stream = stream(gpu, handle, per_thread)?;
-        copy(gpu, stream, Plane::line(dst, src, bytes), kind, false)
+        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), kind, false)
     }
 }

@@ -6,9 +6,9 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
 use pinlane_emulator::{Emulator, Plane};
 
-use crate::abi::{Handle, In, Out, stream};
+use crate::abi::{Handle, In, Out};
 use crate::copies::{INVALID_PITCH, copy as copy_plane, fill};
-use crate::device;
+use crate::driver::contexts::stream;
 use crate::memory::PITCH;
 
 /// The direction of a copy that says none.
@@ -68,8 +68,8 @@ impl PeerVolume {
     ///
     /// `INVALID_DEVICE` for devices that there are not.
     fn checked(self, gpu: &Emulator) -> DriverResult<Volume> {
-        device::check(gpu, self.src_device)?;
-        device::check(gpu, self.dst_device)?;
+        gpu.check_device(self.src_device)?;
+        gpu.check_device(self.dst_device)?;
         let PeerVolume { src, dst, extent, .. } = self;
         Ok(Volume { src, dst, extent, kind: AS_POINTERS_SAY })
     }
@@ -185,7 +185,8 @@ cuda! {
         volume: In<PeerVolume>, handle: Handle,
     ) |gpu, per_thread| {
         let volume = volume.get()?.checked(gpu)?;
-        copy(gpu, stream(gpu, handle, per_thread)?, volume, false)
+        let stream = stream(gpu, handle, per_thread)?;
+        copy(gpu, stream, volume, false)
     }
 
     fn cudaMemset3D / cudaMemset3D_ptds(

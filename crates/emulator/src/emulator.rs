@@ -393,6 +393,12 @@ impl Emulator {
         self.with(|machine| machine.findings.list())
     }
 
+    /// The findings since the last time that they were taken.
+    #[must_use]
+    pub fn take_findings(&self) -> Vec<Finding> {
+        self.with(|machine| machine.findings.take_new())
+    }
+
     /// How many findings there are; cheaper than asking for them.
     #[must_use]
     pub fn finding_count(&self) -> usize {

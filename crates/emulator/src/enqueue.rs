@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::fault::Strike;
 use super::finding::FindingKind;
-use super::machine::{BLOCKING, EVENT_TAG, Event, Machine, STREAM_TAG, Stream};
+use super::machine::{BLOCKING, Device, EVENT_TAG, Event, Machine, STREAM_TAG, Stream};
 use super::memory::host::{Access, HostUse};
 use super::operation::pieces;
 use super::operation::{Action, Operation, Position};
@@ -54,6 +54,12 @@ impl Machine {
     #[inline]
     pub(super) fn end(&mut self, device: Ordinal, late: Option<CudaCode>) -> DriverResult<()> {
         late.map_or(Ok(()), |code| Err(self.fails(device, code)))
+    }
+
+    /// The device that a call names.
+    pub(super) fn device(&mut self, device: Ordinal) -> DriverResult<&mut Device> {
+        let device = usize::try_from(device).ok().and_then(|at| self.devices.get_mut(at));
+        device.ok_or(CudaCode::INVALID_DEVICE)
     }
 
     /// A call on the device fails, which may lose it.

@@ -5,6 +5,8 @@
 //! schedule again.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::races::Race;
 use super::schedule::execution::Execution;
@@ -91,13 +93,17 @@ pub(super) struct Findings {
     pub(super) seed: u64,
     execution: Execution,
     list: Vec<Finding>,
+    /// How many of them were taken.
+    taken: usize,
+    /// Whether there are others, for those who do not hold the lock.
+    pub(super) are_new: Arc<AtomicBool>,
 }
 
 impl Findings {
     const KEPT: usize = 1000;
 
     pub(super) fn new(execution: Execution, seed: u64) -> Self {
-        Findings { seed, execution, list: Vec::new() }
+        Findings { seed, execution, list: Vec::new(), taken: 0, are_new: Arc::default() }
     }
 
     #[cold]
@@ -120,11 +126,19 @@ impl Findings {
         if self.list.len() < Self::KEPT {
             let Findings { seed, execution, .. } = *self;
             self.list.push(Finding { kind, message, seed, execution, race });
+            self.are_new.store(true, Ordering::Release);
         }
     }
 
     pub(super) fn len(&self) -> usize {
         self.list.len()
+    }
+
+    /// Those that were not taken yet.
+    pub(super) fn take_new(&mut self) -> Vec<Finding> {
+        self.are_new.store(false, Ordering::Relaxed);
+        let first = std::mem::replace(&mut self.taken, self.list.len());
+        self.list[first..].to_vec()
     }
 
     pub(super) fn list(&self) -> Vec<Finding> {

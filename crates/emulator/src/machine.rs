@@ -330,11 +330,6 @@ impl Machine {
         }
     }
 
-    pub(super) fn device(&mut self, device: Ordinal) -> DriverResult<&mut Device> {
-        let device = usize::try_from(device).ok().and_then(|at| self.devices.get_mut(at));
-        device.ok_or(CudaCode::INVALID_DEVICE)
-    }
-
     /// All work enqueued so far on a stream.
     pub(super) fn tail(&self, key: Key) -> Position {
         let count = self.streams.get(key).map_or(0, |stream| stream.enqueued);

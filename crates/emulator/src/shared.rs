@@ -9,7 +9,8 @@
 //! Under the lock, state is changed first and flagged; [`Shared::with`] wakes the sleepers after it
 //! has let go. A wake-up costs a system call, hence the count of waiters.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::machine::Machine;
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     host_work: Condvar,
     /// How many handles there are; the host thread ends with the last one.
     handles: AtomicUsize,
+    /// Whether there are findings that nobody has taken.
+    pub(super) has_findings: Arc<AtomicBool>,
     /// Whether calls find out where they were made.
     pub(super) sites: bool,
     /// Tells the machines of the process apart.
@@ -42,6 +45,7 @@ impl Shared {
     pub(super) fn new(machine: Machine) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Shared {
+            has_findings: Arc::clone(&machine.findings.are_new),
             sites: machine.sites,
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             machine: Mutex::new(machine),

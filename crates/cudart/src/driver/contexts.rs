@@ -7,11 +7,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use pinlane_driver::CudaCode;
-use pinlane_driver::DriverResult;
-use pinlane_emulator::Emulator;
+use pinlane_driver::{DriverResult, RawStream};
+use pinlane_emulator::{Emulator, Target};
 
 use crate::abi::{Handle, Out};
 use crate::device;
@@ -111,18 +113,46 @@ pub fn refusal() -> Option<CudaCode> {
     }
 }
 
+/// Whether `cuInit` or a call of the runtime has made the driver ready.
+static IS_READY: AtomicBool = AtomicBool::new(false);
+
+/// Makes the driver ready for calls.
+pub fn initialize() {
+    IS_READY.store(true, Ordering::Relaxed);
+}
+
+/// Whether calls of the driver may be made.
+pub fn is_ready() -> bool {
+    IS_READY.load(Ordering::Relaxed)
+}
+
 /// The runtime is about to be called: most calls give the thread a context, if it has none.
 pub fn used_by_runtime(gpu: &Emulator, name: &str) {
-    super::initialize();
     const WITHOUT: [&str; 4] =
         ["cudaGetDevice", "cudaDeviceGet", "cudaDeviceCanAccessPeer", "__cuda"];
-    if current().is_none() && !WITHOUT.iter().any(|start| name.starts_with(start)) {
+    if current().is_some() {
+        return;
+    }
+    initialize();
+    if !WITHOUT.iter().any(|start| name.starts_with(start)) {
         chosen_by_runtime(gpu, gpu.current_device());
     }
 }
 
+/// The stream that a call names. A default stream is one of the current context.
+pub fn target(handle: Handle, per_thread: bool) -> DriverResult<Target> {
+    const DEFAULTS: RangeInclusive<Handle> = 0..=RawStream::PER_THREAD;
+    let code = if DEFAULTS.contains(&handle) { refusal() } else { None };
+    code.map_or(Ok(Target { handle, per_thread }), Err)
+}
+
+/// The same, with its device.
+pub fn stream(gpu: &Emulator, handle: Handle, per_thread: bool) -> DriverResult<RawStream> {
+    gpu.stream(target(handle, per_thread)?)
+}
+
 /// The runtime makes a device current.
-pub fn chosen_by_runtime(gpu: &Emulator, device: c_int) {
+fn chosen_by_runtime(gpu: &Emulator, device: c_int) {
     // Most calls wait for no context that ends: a host function may be among them, by mistake, and
     // that end waits for it.
     if !contexts().of_runtime.contains(&device) {
@@ -139,7 +169,7 @@ pub fn chosen_by_runtime(gpu: &Emulator, device: c_int) {
 /// Creates a context, and pushes it.
 fn create(gpu: &Emulator, out: Out<Handle>, flags: c_uint, device: c_int) -> DriverResult<()> {
     out.check()?;
-    device::check(gpu, device)?;
+    gpu.check_device(device)?;
     if flags & !FLAGS != 0 || (flags & SCHEDULES).count_ones() > 1 {
         return Err(CudaCode::INVALID_VALUE);
     }
@@ -183,16 +213,22 @@ fn named(handle: Handle) -> DriverResult<Handle> {
 }
 
 cuda! {
+    fn cudaSetDevice(device: c_int) |gpu| {
+        gpu.set_device(device)?;
+        chosen_by_runtime(gpu, device);
+        Ok(())
+    }
+
     fn cuDevicePrimaryCtxRetain(out: Out<Handle>, device: c_int) |gpu| {
         out.check()?;
-        device::check(gpu, device)?;
+        gpu.check_device(device)?;
         let _lifetimes = lifetimes();
         contexts().primary(device).holders += 1;
         out.put(primary(device))
     }
 
     fn [cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2](device: c_int) |gpu| {
-        device::check(gpu, device)?;
+        gpu.check_device(device)?;
         let _lifetimes = lifetimes();
         let left = {
             let mut contexts = contexts();
@@ -208,7 +244,7 @@ cuda! {
     }
 
     fn [cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2](device: c_int) |gpu| {
-        device::check(gpu, device)?;
+        gpu.check_device(device)?;
         let _lifetimes = lifetimes();
         // SAFETY: the program gives up what the context has.
         unsafe { gpu.reset(device) }
@@ -217,7 +253,7 @@ cuda! {
     fn cuDevicePrimaryCtxGetState(
         device: c_int, flags: Out<c_uint>, active: Out<c_int>,
     ) |gpu| {
-        device::check(gpu, device)?;
+        gpu.check_device(device)?;
         let (set, is_active) = {
             let mut contexts = contexts();
             let context = contexts.primary(device);
@@ -230,7 +266,7 @@ cuda! {
     fn [cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2](
         device: c_int, flags: c_uint,
     ) |gpu| {
-        device::check(gpu, device)?;
+        gpu.check_device(device)?;
         if flags & !FLAGS != 0 {
             return Err(CudaCode::INVALID_VALUE);
         }
@@ -338,7 +374,7 @@ cuda! {
     }
 
     fn cuStreamGetCtx / cuStreamGetCtx_ptsz(handle: Handle, out: Out<Handle>) |gpu, per_thread| {
-        let stream = crate::abi::stream(gpu, handle, per_thread)?;
+        let stream = stream(gpu, handle, per_thread)?;
         out.put(primary(stream.device))
     }
 }

@@ -7,8 +7,9 @@ use pinlane_driver::{DriverResult, RawStream};
 use pinlane_emulator::{Emulator, Plane};
 
 use super::contexts;
-use crate::abi::{Handle, stream};
+use crate::abi::Handle;
 use crate::copies::copy;
+use crate::driver::contexts::{stream, target};
 
 /// The numbers of the directions (`cudaMemcpyKind`).
 const TO_DEVICE: u32 = 1;
@@ -71,8 +72,7 @@ cuda! {
     fn cuMemcpyAsync / cuMemcpyAsync_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
     ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        copy(gpu, stream, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
+        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
     }
 
     fn cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds(
@@ -84,8 +84,7 @@ cuda! {
     fn cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
     ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        copy(gpu, stream, Plane::line(dst, src, bytes), TO_DEVICE, false)
+        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), TO_DEVICE, false)
     }
 
     fn cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds(
@@ -97,8 +96,7 @@ cuda! {
     fn cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
     ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        copy(gpu, stream, Plane::line(dst, src, bytes), TO_HOST, false)
+        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), TO_HOST, false)
     }
 
     fn cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds(
@@ -110,8 +108,7 @@ cuda! {
     fn cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
     ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        copy(gpu, stream, Plane::line(dst, src, bytes), WITHIN, false)
+        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), WITHIN, false)
     }
 
     fn cuMemcpyPeer / cuMemcpyPeer_ptds(
@@ -129,8 +126,7 @@ cuda! {
     ) |gpu, per_thread| {
         contexts::device_of(dst_context)?;
         contexts::device_of(src_context)?;
-        let stream = stream(gpu, handle, per_thread)?;
-        copy(gpu, stream, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
+        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
     }
 
     fn cuMemsetD8_v2 / cuMemsetD8_v2_ptds(

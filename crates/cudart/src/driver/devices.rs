@@ -4,12 +4,13 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use pinlane_driver::CudaCode;
 
+use super::contexts;
 use crate::abi::Out;
-use crate::{device, machine, properties};
+use crate::{environment, properties};
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDriverGetVersion(out: Out<c_int>) -> c_int {
-    out.put(machine::driver_version()).map_or_else(|code| code.0, |()| 0)
+    out.put(environment::driver_version()).map_or_else(|code| code.0, |()| 0)
 }
 
 cuda! {
@@ -17,22 +18,22 @@ cuda! {
         if flags != 0 {
             return Err(CudaCode::INVALID_VALUE);
         }
-        if machine::devices() == 0 {
+        if environment::devices() == 0 {
             return Err(CudaCode::NO_DEVICE);
         }
-        super::initialize();
+        contexts::initialize();
         Ok(())
     }
 
     fn cuDeviceGet(out: Out<c_int>, ordinal: c_int) |gpu| {
         out.check()?;
-        device::check(gpu, ordinal)?;
+        gpu.check_device(ordinal)?;
         out.put(ordinal)
     }
 
     fn cuDeviceGetName(out: Out<c_char>, length: c_int, device: c_int) |gpu| {
         out.check()?;
-        device::check(gpu, device)?;
+        gpu.check_device(device)?;
         let name = gpu.device_name(device)?;
         let room = length.checked_sub(1).and_then(|room| usize::try_from(room).ok());
         let room = room.ok_or(CudaCode::INVALID_VALUE)?;
@@ -42,18 +43,18 @@ cuda! {
 
     fn [cuDeviceGetUuid, cuDeviceGetUuid_v2](out: Out<[u8; 16]>, device: c_int) |gpu| {
         out.check()?;
-        device::check(gpu, device)?;
+        gpu.check_device(device)?;
         out.put(properties::uuid(device))
     }
 
     fn cuDeviceTotalMem_v2(out: Out<usize>, device: c_int) |gpu| {
         out.check()?;
-        device::check(gpu, device)?;
+        gpu.check_device(device)?;
         out.put(gpu.memory_info(device)?.1)
     }
 
     fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, device: c_int) |gpu| {
-        device::check(gpu, device)?;
+        gpu.check_device(device)?;
         major.put(properties::attribute(75, device).unwrap_or(0))?;
         minor.put(properties::attribute(76, device).unwrap_or(0))
     }

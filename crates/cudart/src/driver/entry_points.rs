@@ -9,7 +9,7 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 
 use crate::abi::{Handle, Out};
-use crate::machine;
+use crate::environment;
 
 /// A name, the version of CUDA since which it means this export, whether that is the form for
 /// per-thread default streams, and the export; none for a stub.
@@ -55,7 +55,7 @@ pub fn find(
     version: c_int,
     flags: c_ulonglong,
 ) -> DriverResult<(Handle, c_int)> {
-    if name.is_null() || flags & !FLAGS != 0 || version > machine::driver_version() {
+    if name.is_null() || flags & !FLAGS != 0 || version > environment::driver_version() {
         return Err(CudaCode::INVALID_VALUE);
     }
     // Any version, as drivers answer it.

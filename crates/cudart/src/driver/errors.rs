@@ -5,9 +5,7 @@ use std::ffi::{c_char, c_int};
 use pinlane_driver::CudaCode;
 
 use crate::abi::Out;
-use crate::errors::Row;
-
-pub static ERRORS: &[Row] = include!(concat!(env!("OUT_DIR"), "/driver_errors.rs"));
+use crate::errors::{OF_DRIVER, Row};
 
 /// The driver's code for what the runtime gives.
 pub fn as_driver(code: CudaCode) -> CudaCode {
@@ -22,7 +20,7 @@ pub fn as_driver(code: CudaCode) -> CudaCode {
 }
 
 fn find(code: c_int, out: Out<*const c_char>, part: impl Fn(&Row) -> *const c_char) -> c_int {
-    let found = ERRORS.iter().find(|error| error.0 == code);
+    let found = OF_DRIVER.iter().find(|error| error.0 == code);
     let put = out.put(found.map_or(std::ptr::null(), part));
     if put.is_ok() && found.is_some() { 0 } else { CudaCode::INVALID_VALUE.0 }
 }

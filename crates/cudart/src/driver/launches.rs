@@ -7,7 +7,8 @@ use pinlane_driver::DriverResult;
 use pinlane_emulator::Emulator;
 
 use super::modules::function;
-use crate::abi::{Dim3, Handle, In, Out, stream};
+use crate::abi::{Dim3, Handle, In, Out};
+use crate::driver::contexts::stream;
 use crate::kernels::resident;
 use crate::properties;
 use crate::stand_ins::{self, MOST_THREADS, Shape};

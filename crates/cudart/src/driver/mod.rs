@@ -25,19 +25,9 @@ mod memory;
 mod modules;
 mod planes;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use pinlane_driver::CudaCode;
 
 use crate::machine;
-
-/// Whether `cuInit` or a call of the runtime has made the driver ready.
-static IS_READY: AtomicBool = AtomicBool::new(false);
-
-/// Makes the driver ready for calls.
-fn initialize() {
-    IS_READY.store(true, Ordering::Relaxed);
-}
 
 /// What every call of the driver fails with, as things are.
 pub fn refusal(name: &str) -> Option<CudaCode> {
@@ -46,7 +36,7 @@ pub fn refusal(name: &str) -> Option<CudaCode> {
     }
     match name {
         "cuInit" | "cuGetProcAddress" | "cuGetProcAddress_v2" | "cuGetExportTable" => None,
-        _ if !IS_READY.load(Ordering::Relaxed) => Some(CudaCode::INITIALIZATION),
+        _ if !contexts::is_ready() => Some(CudaCode::INITIALIZATION),
         _ if names_its_context(name) => {
             contexts::refusal().filter(|_| contexts::current().is_some())
         }
@@ -56,7 +46,7 @@ pub fn refusal(name: &str) -> Option<CudaCode> {
 }
 
 /// Whether a call takes its context from the memory, the event or the stream that it names; default
-/// streams have none of their own (`abi::stream`).
+/// streams have none of their own (`contexts::target`).
 fn names_its_context(name: &str) -> bool {
     const SUCH: [&str; 8] = [
         "cuMemFree",

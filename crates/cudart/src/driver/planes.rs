@@ -8,7 +8,8 @@ use pinlane_emulator::{Emulator, Side};
 
 use super::contexts;
 use super::copies::{Fill, fill};
-use crate::abi::{Handle, In, stream};
+use crate::abi::{Handle, In};
+use crate::driver::contexts::stream;
 use crate::volumes::{self, Extent, Pitched, Place, Volume};
 
 /// `CUmemorytype`

@@ -41,9 +41,11 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::{c_int, c_void, iovec, msghdr};
+use pinlane_base::sanitizer::ours;
 use pinlane_emulator::Emulator;
 
-use crate::{boundary, machine};
+use crate::boundary;
+use crate::machine::{self, Process};
 
 /// The most buffers of one call; more are an error.
 const MOST: usize = 1024;
@@ -121,7 +123,7 @@ unsafe fn around<R: Copy>(
     used: impl FnOnce(R) -> usize,
     call: impl FnOnce() -> R,
 ) -> R {
-    let Some(gpu) = machine::built() else { return call() };
+    let Some(Process { gpu, .. }) = machine::built() else { return call() };
     if boundary::is_in_kernel() {
         // SAFETY: promised by the caller.
         let ranges = unsafe { buffers.ranges() };
@@ -181,7 +183,7 @@ fn with_error_kept(work: impl FnOnce()) {
     let place = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let error = unsafe { *place };
-    let _ = catch_unwind(AssertUnwindSafe(|| Emulator::unseen(work)));
+    let _ = catch_unwind(AssertUnwindSafe(|| ours(work)));
     // SAFETY: as above.
     unsafe { *place = error };
 }

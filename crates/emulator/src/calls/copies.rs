@@ -11,9 +11,9 @@
 
 use std::ffi::c_void;
 
-use super::Held;
 use super::memory::Side;
 use super::ranges::call_of;
+use super::{Held, Target};
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
@@ -119,14 +119,9 @@ impl Plane {
     }
 }
 
-/// How a call ends.
-enum End {
-    Return,
-    Wait,
-}
-
 impl Emulator {
-    /// Copies. `cudaMemcpy`, `cudaMemcpyAsync`, and both in two dimensions
+    /// Copies, on the stream that a call names. `cudaMemcpy`, `cudaMemcpyAsync`, and both in two
+    /// dimensions
     ///
     /// # Errors
     ///
@@ -144,16 +139,20 @@ impl Emulator {
     ///   program that breaks this rule for page-locked memory is told by a finding.
     pub unsafe fn copy(
         &self,
-        stream: RawStream,
+        stream: impl Into<Target>,
         plane: Plane,
         kind: Kind,
         synchronous: bool,
     ) -> DriverResult<()> {
+        let target = stream.into();
+        let (stream, dst, src) = self.shared.with(|machine| {
+            let stream = self.find_stream(machine, target)?;
+            Ok((stream, machine.held(plane.dst), machine.held(plane.src)))
+        })?;
         let Some(plane) = plane.settled()? else {
             // It still fails on a lost device.
             return self.with(|machine| machine.enter(Call::CopyH2D, stream.device, |_| Ok(())));
         };
-        let (dst, src) = (self.held(plane.dst), self.held(plane.src));
         dst.check_writable()?;
         match (dst.is_device(), src.is_device()) {
             (false, false) => {
@@ -232,7 +231,7 @@ impl Emulator {
             Access::Write => (plane.dst, plane.dst_pitch),
         };
         let span = plane.span(pitch).expect("checked");
-        let (end, target) = self.on_stream(call, stream, |machine, key| {
+        let target = self.on_stream(call, stream, |machine, key| {
             check_device_sides(machine, call, key, &plane)?;
             let host = HostUse::new(HostPtr(host.cast()), span, access);
             let pageable = match machine.is_pageable(call, key, &host) {
@@ -270,14 +269,10 @@ impl Emulator {
                     machine.source_was_read(call, key, &part);
                 }
             }
-            let end = if way == Way::Block { End::Wait } else { End::Return };
-            Ok((end, machine.tail(key)))
+            Ok((way == Way::Block).then(|| machine.tail(key)))
         })?;
-        match end {
-            End::Return => Ok(()),
-            // An asynchronous call may wait, and does not promise to.
-            End::Wait => self.wait(stream.device, target, synchronous),
-        }
+        // An asynchronous call may wait, and does not promise to.
+        target.map_or(Ok(()), |target| self.wait(stream.device, target, synchronous))
     }
 
     /// The host copies, now: destinations, sources and lengths. What is watched says so itself.

@@ -20,6 +20,18 @@ impl Emulator {
         })
     }
 
+    /// Fails unless there is such a device.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`]; as for [`devices`](Self::devices).
+    pub fn check_device(&self, device: Ordinal) -> DriverResult<()> {
+        self.shared.with(|machine| {
+            machine.check_loaded()?;
+            machine.device(device).map(drop)
+        })
+    }
+
     /// The name of a device.
     ///
     /// # Errors

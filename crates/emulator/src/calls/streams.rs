@@ -3,7 +3,6 @@
 use std::ffi::c_void;
 use std::ops::RangeInclusive;
 
-use super::{Target, no_such};
 use crate::emulator::Emulator;
 use crate::machine::STREAM_TAG;
 use crate::operation::{Action, HostCall};
@@ -18,28 +17,6 @@ use pinlane_driver::{
 const PRIORITIES: RangeInclusive<i32> = -5..=0;
 
 impl Emulator {
-    /// The stream that a call names.
-    ///
-    /// # Errors
-    ///
-    /// [`CudaCode::INVALID_RESOURCE_HANDLE`], and a finding, if there is none.
-    pub fn stream(&self, target: Target) -> DriverResult<RawStream> {
-        match target.handle {
-            0 => Ok(self.default_stream(target.per_thread)),
-            RawStream::LEGACY => Ok(self.default_stream(false)),
-            RawStream::PER_THREAD => Ok(self.default_stream(true)),
-            handle => self.with(|machine| {
-                let key = Key::from_handle(handle, STREAM_TAG);
-                match key.and_then(|key| machine.streams.get(key)) {
-                    Some(stream) if !stream.destroyed => {
-                        Ok(RawStream { device: stream.device, handle })
-                    }
-                    _ => Err(no_such(machine, self.call_name(), "stream", handle)),
-                }
-            }),
-        }
-    }
-
     /// Creates a stream. `cudaStreamCreateWithPriority`
     ///
     /// # Errors

@@ -5,17 +5,9 @@ use std::ffi::c_int;
 use std::ops::Range;
 
 use crate::emulator::Emulator;
-use crate::watch::{are_new, exchange, must_be_said, used_by_call, watchpoints_are_lent};
-use pinlane_base::sanitizer::ours;
+use crate::watch::{exchange, must_be_said, used_by_call, watchpoints_are_lent};
 
 impl Emulator {
-    /// Runs code of a library that shows this machine to a program. A thread sanitizer of the
-    /// program does not look at its loads and stores: it does not see the locks of such code. What
-    /// the machine orders for the program, it is told.
-    pub fn unseen<R>(work: impl FnOnce() -> R) -> R {
-        ours(work)
-    }
-
     /// Whether a system call that uses the buffer is to be said by
     /// [`call_begins`](Self::call_begins) and [`call_ends`](Self::call_ends). Takes no lock and
     /// allocates nothing.
@@ -55,14 +47,6 @@ impl Emulator {
     #[must_use]
     pub fn watchpoints_are_lent() -> bool {
         watchpoints_are_lent()
-    }
-
-    /// A call of the program's returns. What its copies are still to write, the program may load
-    /// too early from now on.
-    pub fn call_returns(&self) {
-        if are_new() {
-            self.with(|machine| machine.call_returns());
-        }
     }
 
     /// A system call is about to use the buffer: its pages are open until the call ends. Nothing

@@ -1,13 +1,17 @@
-//! What the runtime keeps for each thread: its current device (rule 18), its last error (rules 26
-//! to 29), and the name of the call that it makes; calls inside host functions (rules 24 and 25).
+//! What the runtime keeps for each thread: its current device (rule 18) with its default streams,
+//! its last error (rules 26 to 29), and the call that it makes; calls inside host functions (rules
+//! 24 and 25).
 
 use std::cell::RefCell;
+use std::sync::atomic::Ordering;
 
-use super::refuse_in_host_function;
+use super::{no_such, refuse_in_host_function};
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::liberties::Quirk;
-use crate::machine::CaptureMode;
+use crate::machine::{CaptureMode, Machine, STREAM_TAG};
+use crate::watch::are_new;
+use crate::words::slots::Key;
 use crate::words::thread::{in_host_function, though_in_host_function};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal, RawStream};
@@ -19,6 +23,13 @@ pub struct Target {
     pub handle: usize,
     /// Whether 0 means the per-thread default stream, as in programs that were compiled for it.
     pub per_thread: bool,
+}
+
+impl From<RawStream> for Target {
+    /// A default stream becomes that of the current device.
+    fn from(stream: RawStream) -> Self {
+        Target { handle: stream.handle, per_thread: false }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -88,8 +99,19 @@ impl Emulator {
 
     /// Names the call that the calling thread makes from now on, for findings. Gives the name of
     /// the one that it has made so far: a call may be made inside of another.
-    pub fn exchange_call(&self, name: &'static str) -> &'static str {
+    pub fn enter_call(&self, name: &'static str) -> &'static str {
         self.state(|state| std::mem::replace(&mut state.call, name)).unwrap_or(name)
+    }
+
+    /// The call returns to the one in which it was made. What its copies are still to write, the
+    /// program may load too early from now on. Gives whether there are findings to
+    /// [take](Self::take_findings).
+    pub fn leave_call(&self, outer: &'static str) -> bool {
+        self.enter_call(outer);
+        if are_new() {
+            self.shared.with(Machine::call_returns);
+        }
+        self.shared.has_findings.load(Ordering::Acquire)
     }
 
     /// The name of the call that the calling thread makes.
@@ -113,6 +135,43 @@ impl Emulator {
     pub fn default_stream(&self, per_thread: bool) -> RawStream {
         let handle = if per_thread { RawStream::PER_THREAD } else { RawStream::LEGACY };
         RawStream { device: self.current_device(), handle }
+    }
+
+    /// The stream that a call names.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`], and a finding, if there is none.
+    pub fn stream(&self, target: Target) -> DriverResult<RawStream> {
+        let found = |handle| self.shared.with(|machine| self.created(machine, handle));
+        self.default_of(target).map_or_else(|| found(target.handle), Ok)
+    }
+
+    /// The same, for a call that has the machine.
+    pub(super) fn find_stream(
+        &self,
+        machine: &mut Machine,
+        target: Target,
+    ) -> DriverResult<RawStream> {
+        self.default_of(target).map_or_else(|| self.created(machine, target.handle), Ok)
+    }
+
+    fn default_of(&self, target: Target) -> Option<RawStream> {
+        match target.handle {
+            0 => Some(self.default_stream(target.per_thread)),
+            RawStream::LEGACY => Some(self.default_stream(false)),
+            RawStream::PER_THREAD => Some(self.default_stream(true)),
+            _ => None,
+        }
+    }
+
+    /// The stream of that handle, which a call has created.
+    fn created(&self, machine: &mut Machine, handle: usize) -> DriverResult<RawStream> {
+        let key = Key::from_handle(handle, STREAM_TAG);
+        match key.and_then(|key| machine.streams.get(key)) {
+            Some(stream) if !stream.destroyed => Ok(RawStream { device: stream.device, handle }),
+            _ => Err(no_such(machine, self.call_name(), "stream", handle)),
+        }
     }
 
     /// Whether the calling thread is inside a host function.
