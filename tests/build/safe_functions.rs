@@ -62,7 +62,7 @@ const ALLOWED: [Allowed; 4] = [
             "calls/graphs.rs is_capturing",
             "calls/graphs.rs stream_capture",
             "calls/ipc.rs share",
-            "calls/memory.rs held",
+            "calls/ranges.rs held",
             "calls/pools.rs is_host_pool",
             "calls/pools.rs pool_device",
             "calls/streams.rs stream_flags",

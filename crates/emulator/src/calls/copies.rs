@@ -11,7 +11,7 @@
 
 use std::ffi::c_void;
 
-use super::memory::Side;
+use super::Side;
 use super::ranges::call_of;
 use super::{Held, Target};
 use crate::emulator::Emulator;

@@ -1,4 +1,4 @@
-//! Memory of devices: allocating and freeing; what a pointer is.
+//! Memory of devices: allocating and freeing.
 //!
 //! The calls that free are safe, because they free only memory with a note that the program
 //! [made](crate::memory::made) it. Memory that somebody else has on the same machine, such as a
@@ -7,12 +7,12 @@
 
 use std::ffi::c_void;
 
+use super::Side;
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
 use crate::memory::device::Violation;
-use crate::memory::made::{HostKind, MadeOnDevice, READ_ONLY};
-use crate::memory::pools::PoolId;
+use crate::memory::made::MadeOnDevice;
 use crate::operation::Action;
 use crate::races::MemoryKind;
 use crate::words::slots::Key;
@@ -22,65 +22,7 @@ use pinlane_driver::{Call, DevicePtr, DriverResult, Ordinal, RawStream};
 /// The flags of managed memory that came from a pool.
 pub(super) const OF_POOL: u32 = 0;
 
-/// What memory an address names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Of the host, and nothing that CUDA knows.
-    Pageable,
-    /// Of the host, allocated or registered.
-    PageLocked,
-    /// Of a device.
-    OnDevice,
-    /// Of both: `cudaMallocManaged`.
-    Managed,
-}
-
-/// What is known of an address.
-#[derive(Clone, Copy, Debug)]
-pub struct Held {
-    /// What memory it names.
-    pub side: Side,
-    /// The device that the memory belongs to, or was current when it was made.
-    pub device: Ordinal,
-    /// Where the allocation begins; the address itself if there is none.
-    pub base: *mut c_void,
-    /// How long it is; 0 if there is none.
-    pub bytes: usize,
-    /// The flags that it was made with.
-    pub flags: u32,
-    /// The pool that it came from.
-    pub pool: Option<PoolId>,
-}
-
-impl Held {
-    /// Fails if the memory was registered for reading only.
-    pub(super) fn check_writable(&self) -> DriverResult<()> {
-        let is_read_only = self.side == Side::PageLocked && self.flags & READ_ONLY != 0;
-        if is_read_only { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
-    }
-
-    pub(super) fn is_device(&self) -> bool {
-        self.side == Side::OnDevice
-    }
-
-    /// How memory of the host was made that `cudaFree` and `cudaFreeAsync` free as well.
-    fn host_kind(&self) -> Option<HostKind> {
-        match self.pool {
-            _ if self.side == Side::Managed => Some(HostKind::Managed),
-            Some(pool) if self.side == Side::PageLocked => Some(HostKind::Pooled(pool)),
-            _ => None,
-        }
-    }
-}
-
 impl Emulator {
-    /// What an address names (rule 23). An address of a device that no allocation has is `OnDevice`
-    /// with no bytes.
-    #[must_use]
-    pub fn held(&self, ptr: *const c_void) -> Held {
-        self.with(|machine| machine.held(ptr))
-    }
-
     /// Allocates memory of the current device; it may synchronize (rule 13). `cudaMalloc`
     ///
     /// # Errors
@@ -185,44 +127,6 @@ impl Emulator {
 }
 
 impl Machine {
-    /// What an address names.
-    pub(crate) fn held(&self, ptr: *const c_void) -> Held {
-        let address = ptr.addr();
-        if let Some(device) = self.memory.device_of(address as u64) {
-            let found = self.memory.allocation_of(address as u64);
-            let start = found.map_or(address, |(start, _)| start as usize);
-            return Held {
-                side: Side::OnDevice,
-                device,
-                base: std::ptr::without_provenance_mut(start),
-                bytes: found.map_or(0, |(_, one)| one.bytes),
-                flags: 0,
-                pool: found.and_then(|(_, one)| one.made?.pool),
-            };
-        }
-        match self.host.made_at(address) {
-            Some((block, made)) => Held {
-                side: if made.kind == HostKind::Managed { Side::Managed } else { Side::PageLocked },
-                device: block.device,
-                base: block.ptr.0.cast(),
-                bytes: block.bytes,
-                flags: made.flags,
-                pool: match made.kind {
-                    HostKind::Pooled(pool) => Some(pool),
-                    _ => None,
-                },
-            },
-            None => Held {
-                side: Side::Pageable,
-                device: -2,
-                base: ptr.cast_mut(),
-                bytes: 0,
-                flags: 0,
-                pool: None,
-            },
-        }
-    }
-
     /// Fails, with a finding, unless an allocation of the program's begins there.
     fn check_own(&mut self, call: &str, address: u64) -> DriverResult<()> {
         let found = self.memory.allocation_of(address).filter(|&(start, _)| start == address);

@@ -26,8 +26,8 @@ use std::fmt;
 pub use batches::{BatchEntry, SourceOrder};
 pub use copies::{Kind, Plane};
 pub use ipc::SharedMemory;
-pub use memory::{Held, Side};
 pub use pools::PoolFigure;
+pub use ranges::{Held, Side};
 pub use threads::Target;
 
 use super::emulator::Emulator;

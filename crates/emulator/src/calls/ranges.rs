@@ -1,16 +1,78 @@
-//! Copies of one range, of which the caller says where it lies, as
-//! [`Driver`](pinlane_driver::Driver) makes them; and what every copy checks of its ranges.
+//! What an address names, and what every copy checks of its ranges; copies of one range, of which
+//! the caller says where it lies, as [`Driver`](pinlane_driver::Driver) makes them.
+
+use std::ffi::c_void;
 
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
 use crate::memory::host::{Access, Cover, HostUse};
+use crate::memory::made::{HostKind, READ_ONLY};
+use crate::memory::pools::PoolId;
 use crate::operation::{Action, Source, Transfer};
 use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DevicePtr, DriverResult, Ordinal, RawStream};
 
+/// What memory an address names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Of the host, and nothing that CUDA knows.
+    Pageable,
+    /// Of the host, allocated or registered.
+    PageLocked,
+    /// Of a device.
+    OnDevice,
+    /// Of both: `cudaMallocManaged`.
+    Managed,
+}
+
+/// What is known of an address.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// What memory it names.
+    pub side: Side,
+    /// The device that the memory belongs to, or was current when it was made.
+    pub device: Ordinal,
+    /// Where the allocation begins; the address itself if there is none.
+    pub base: *mut c_void,
+    /// How long it is; 0 if there is none.
+    pub bytes: usize,
+    /// The flags that it was made with.
+    pub flags: u32,
+    /// The pool that it came from.
+    pub pool: Option<PoolId>,
+}
+
+impl Held {
+    /// Fails if the memory was registered for reading only.
+    pub(super) fn check_writable(&self) -> DriverResult<()> {
+        let is_read_only = self.side == Side::PageLocked && self.flags & READ_ONLY != 0;
+        if is_read_only { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    pub(super) fn is_device(&self) -> bool {
+        self.side == Side::OnDevice
+    }
+
+    /// How memory of the host was made that `cudaFree` and `cudaFreeAsync` free as well.
+    pub(super) fn host_kind(&self) -> Option<HostKind> {
+        match self.pool {
+            _ if self.side == Side::Managed => Some(HostKind::Managed),
+            Some(pool) if self.side == Side::PageLocked => Some(HostKind::Pooled(pool)),
+            _ => None,
+        }
+    }
+}
+
 impl Emulator {
+    /// What an address names (rule 23). An address of a device that no allocation has is `OnDevice`
+    /// with no bytes.
+    #[must_use]
+    pub fn held(&self, ptr: *const c_void) -> Held {
+        self.with(|machine| machine.held(ptr))
+    }
+
     /// A copy between page-locked memory and the device.
     #[inline]
     pub(crate) fn copy_page_locked(
@@ -95,6 +157,44 @@ impl Emulator {
 }
 
 impl Machine {
+    /// What an address names.
+    pub(crate) fn held(&self, ptr: *const c_void) -> Held {
+        let address = ptr.addr();
+        if let Some(device) = self.memory.device_of(address as u64) {
+            let found = self.memory.allocation_of(address as u64);
+            let start = found.map_or(address, |(start, _)| start as usize);
+            return Held {
+                side: Side::OnDevice,
+                device,
+                base: std::ptr::without_provenance_mut(start),
+                bytes: found.map_or(0, |(_, one)| one.bytes),
+                flags: 0,
+                pool: found.and_then(|(_, one)| one.made?.pool),
+            };
+        }
+        match self.host.made_at(address) {
+            Some((block, made)) => Held {
+                side: if made.kind == HostKind::Managed { Side::Managed } else { Side::PageLocked },
+                device: block.device,
+                base: block.ptr.0.cast(),
+                bytes: block.bytes,
+                flags: made.flags,
+                pool: match made.kind {
+                    HostKind::Pooled(pool) => Some(pool),
+                    _ => None,
+                },
+            },
+            None => Held {
+                side: Side::Pageable,
+                device: -2,
+                base: ptr.cast_mut(),
+                bytes: 0,
+                flags: 0,
+                pool: None,
+            },
+        }
+    }
+
     /// The host's side of a copy has to lie in one page-locked block.
     #[inline]
     pub(super) fn check_page_locked(
