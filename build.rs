@@ -1,11 +1,11 @@
-//! Looks for CUDA and builds with it, or without it, or says why it cannot; writes the C header.
-//! Nothing is written outside `OUT_DIR`.
+//! Looks for CUDA and builds with it or without it, or reports why it cannot; writes the C header.
+//! Writes only in `OUT_DIR`.
 //!
-//! `PINLANE_CUDA` decides: unset or `auto` uses CUDA where it is found, `on` insists on it, `off`
-//! never looks, and a path names the toolkit. Without the feature `cuda` nothing is looked for, and
-//! without `capi` there is no header; then their build dependencies are not compiled either. Each
-//! step is a file in `build/`; `tests/build` tests them, and runs this script against broken
-//! toolkits.
+//! `PINLANE_CUDA` decides: unset or `auto` uses CUDA if it is found, `on` requires it, `off` does
+//! not look, and a path names the toolkit. Without the feature `cuda` the build does not look for
+//! it, and without `capi` there is no header; their build dependencies are then not compiled
+//! either. Each step is a file in `build/`; `tests/build` tests them, and runs this script against
+//! broken toolkits.
 
 use std::path::{Path, PathBuf};
 
@@ -32,8 +32,8 @@ mod toolkit;
 
 use failure::Failure;
 
-/// A failure is told by `cargo::error`, which ends the build as an exit status would, but without a
-/// dump of everything that the script has printed.
+/// Reports a failure by `cargo::error`, which ends the build as an exit status would, but without a
+/// dump of all output of the script.
 fn main() {
     if let Err(failure) = build() {
         for line in failure.to_string().lines() {
@@ -63,7 +63,7 @@ fn build() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Pages that children do not inherit, `membarrier`, `O_DIRECT`: the crate needs much that only
+/// Pages that children do not inherit, `membarrier`, `O_DIRECT`: the crate needs features that only
 /// Linux has.
 fn check_platform() -> Result<(), Failure> {
     let system = cargo_variable("CARGO_CFG_TARGET_OS");
@@ -107,7 +107,7 @@ fn cargo_variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("Cargo sets {name} for build scripts"))
 }
 
-/// Only for files that exist: Cargo takes a missing one as changed at every build.
+/// Only for files that exist: Cargo treats a missing file as changed at every build.
 fn rerun_if_changed(path: &Path) {
     println!("cargo::rerun-if-changed={}", path.display());
 }

@@ -1,7 +1,7 @@
 //! The headers of the CUDA runtime and of our kernels, as Rust: `OUT_DIR/cudart.rs`.
 //!
-//! Only what `src/driver/cuda` uses is let through, so that this list is the crate's whole
-//! dependency on the runtime.
+//! Generates only what `src/driver/cuda` uses, so this list is the crate's whole dependency on the
+//! runtime.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ pub fn generate(
     kernels: &Path,
     out: &Path,
 ) -> Result<(), Failure> {
-    // SAFETY: the build script has one thread, so nothing reads the environment meanwhile.
+    // SAFETY: the build script has one thread, so no other code reads the environment.
     unsafe { std::env::set_var("LIBCLANG_PATH", libclang) };
 
     let mut builder = Builder::default()
@@ -66,7 +66,7 @@ pub fn generate(
         .formatter(Formatter::None)
         .parse_callbacks(Box::new(PlainNames));
     if let Some(include) = compiler_headers() {
-        // Last in the order, so that a libclang that came with headers uses its own.
+        // Last in the order, so that a libclang with its own headers uses those.
         builder = builder.clang_args(["-idirafter".to_owned(), include.display().to_string()]);
     }
 
@@ -82,8 +82,8 @@ pub fn generate(
     bindings.write_to_file(out).map_err(|error| failure(format!("{}: {error}", out.display())))
 }
 
-/// What `work` returns, or `None` if it panics: bindgen does where a libclang, being damaged or of
-/// another architecture, does not load.
+/// The result of `work`, or `None` if it panics. bindgen panics if a libclang is damaged, or of
+/// another architecture, and does not load.
 fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     let hook = panic::take_hook();
     panic::set_hook(Box::new(|_| {}));
@@ -92,9 +92,9 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     result.ok()
 }
 
-/// Gives a function one name in Rust through all versions. Headers of CUDA 12 declare only
-/// `cudaGetDeviceProperties_v2` and let a macro stand for the plain name; those of CUDA 13 declare
-/// the plain name again.
+/// Gives a function one name in Rust in all versions. Headers of CUDA 12 declare only
+/// `cudaGetDeviceProperties_v2`, with a macro for the plain name; headers of CUDA 13 declare the
+/// plain name again.
 #[derive(Debug)]
 struct PlainNames;
 

@@ -1,4 +1,4 @@
-//! CUDA, where there is a toolkit: the search, then bindings and kernels. The feature `cuda`.
+//! CUDA, if there is a toolkit: the search, then bindings and kernels. The feature `cuda`.
 
 use std::path::{Path, PathBuf};
 
@@ -6,15 +6,14 @@ use crate::failure::Failure;
 use crate::toolkit::{self, Decision, Probe, Site, Toolkit};
 use crate::{bindings, cargo_variable, kernels, libclang, rerun_if_changed};
 
-/// Builds with CUDA, or says in a warning that it is not there.
+/// Builds with CUDA, or warns that it was not found.
 pub fn build(project: &Path, out_dir: &Path) -> Result<(), Failure> {
     let arch = cargo_variable("CARGO_CFG_TARGET_ARCH");
     let site = Site { project, arch: &arch };
     match toolkit::decide(&Machine, &site)? {
         Decision::Cuda(toolkit) => {
             build_with(&toolkit, &site, out_dir)?;
-            // Metadata are for the build scripts of who depends on this package:
-            // crates/cli/build.rs.
+            // Metadata for the build scripts of dependent packages: crates/cli/build.rs.
             println!(
                 "cargo::metadata=toolkit=CUDA {} in {}",
                 toolkit.version,
@@ -30,7 +29,7 @@ pub fn build(project: &Path, out_dir: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Everything is looked for before anything slow begins.
+/// Searches for everything before slow steps begin.
 fn build_with(toolkit: &Toolkit, site: &Site<'_>, out_dir: &Path) -> Result<(), Failure> {
     let libclang = libclang::find(&Machine, site, toolkit)?;
     let host_compiler = kernels::host_compiler()?;
@@ -53,13 +52,13 @@ fn build_with(toolkit: &Toolkit, site: &Site<'_>, out_dir: &Path) -> Result<(), 
     Ok(())
 }
 
-/// The machine that builds. What it is asked about decides when the script must run again.
+/// The machine that builds. Its answers decide when the script must run again.
 struct Machine;
 
 impl Probe for Machine {
     fn variable(&self, name: &'static str) -> Option<String> {
         println!("cargo::rerun-if-env-changed={name}");
-        // A path that is not UTF-8 is not found, which is said; it is not ignored.
+        // A path that is not UTF-8 is reported as not found, and not ignored.
         let value = std::env::var_os(name)?.to_string_lossy().into_owned();
         Some(value).filter(|value| !value.is_empty())
     }

@@ -1,4 +1,4 @@
-//! Why a build has to stop, and what to do about it.
+//! Why a build must stop, and what to do about it.
 
 use std::fmt;
 

@@ -1,12 +1,13 @@
 //! The C header, from the Rust of `src/capi`: `OUT_DIR/include/pinlane/pinlane.h`.
 //!
-//! Only `src/capi` is read, so nothing else of the crate can reach the header. The copy in
+//! Only `src/capi` is read, so no other code of the crate can reach the header. The copy in
 //! `include/pinlane` is checked in for readers and for builds without Cargo; a test compares the
 //! two, because a build script must not write into the source tree.
 //!
-//! cbindgen expands no macros of the crate. So what `growing!` makes is written here, from the
-//! same text: the `_INIT` macros, with the defaults of Rust, and the `_init` functions. The other
-//! way round, `OUT_DIR/statuses.rs` has the names of the statuses and their comments, for messages.
+//! cbindgen does not expand macros of the crate. So the output of `growing!` is written here, from
+//! the same text: the `_INIT` macros, with the defaults of Rust, and the `_init` functions.
+//! Conversely, `OUT_DIR/statuses.rs` has the names of the statuses and their comments, for
+//! messages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::rerun_if_changed;
 
 const CAPI: &str = "src/capi";
 
-/// Writes the header below `out_dir`, and tells the crate's tests where it is.
+/// Writes the header below `out_dir`, and passes its path to the crate's tests.
 pub fn build(project: &Path, out_dir: &Path) -> Result<(), Failure> {
     rerun_if_changed(&project.join(CAPI));
     let failure = |cause: String| {
@@ -76,7 +77,7 @@ struct GrowingStruct {
     defaults: Vec<(String, String)>,
 }
 
-/// Those of all files below `folder`.
+/// The structs of all files below `folder`.
 fn growing_structs(folder: &Path) -> Result<Vec<GrowingStruct>, String> {
     let mut found = Vec::new();
     let mut entries: Vec<PathBuf> = fs::read_dir(folder)

@@ -1,7 +1,7 @@
 //! `cuda/kernels.cu` through nvcc into one archive, and the link lines for it and for the runtime.
 //!
 //! There is one translation unit, so no relocatable device code is needed and the host's linker can
-//! link the archive as it is.
+//! link the archive directly.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::toolkit::{Toolkit, Version};
 
-/// The C++ compiler that nvcc hands the host's half to; `CXX` names another than the default.
+/// The C++ compiler that nvcc uses for the host's half; `CXX` replaces the default.
 pub fn host_compiler() -> Result<PathBuf, Failure> {
     let missing = |cause: String| {
         Failure::new(format!("nvcc needs a C++ compiler for the host: {cause}"))
@@ -39,13 +39,13 @@ pub fn compile(
     source: &Path,
     jobs: &str,
 ) -> Result<(), Failure> {
-    // cc knows nvcc by this variable only; the form with the target beats a plain NVCC.
+    // cc finds nvcc only by this variable; the form with the target overrides a plain NVCC.
     let target = std::env::var("TARGET").expect("Cargo sets TARGET");
     // SAFETY: the build script has one thread, so nothing reads the environment meanwhile.
     unsafe { std::env::set_var(format!("NVCC_{target}"), &toolkit.nvcc) };
 
     let failure = |error: cc::Error| {
-        // cc has passed on what nvcc said, as warnings.
+        // cc has passed on the messages of nvcc, as warnings.
         Failure::new(format!(
             "nvcc of CUDA {} could not compile the kernels, see its messages: {error}",
             toolkit.version
@@ -60,7 +60,7 @@ pub fn compile(
     let objects = cc::Build::new()
         .cuda(true)
         .cpp(true)
-        // With debug information, cc asks for -G, which turns off the optimiser for device code.
+        // With debug information, cc passes -G, which turns off the optimiser for device code.
         .debug(false)
         .opt_level(3)
         .include(&toolkit.include)
@@ -84,7 +84,7 @@ pub fn link_lines(toolkit: &Toolkit, out_dir: &Path) -> Vec<String> {
         format!("rustc-link-search=native={}", toolkit.lib.display()),
         "rustc-link-lib=static=pinlane_kernels".to_owned(),
         // Not bundled: an application that links our static library has its own copy of the runtime
-        // from nvcc, and two copies would be two runtimes that know nothing of each other's state.
+        // from nvcc, and two copies would be two runtimes that do not know each other's state.
         "rustc-link-lib=static:-bundle=cudart_static".to_owned(),
     ];
     lines

@@ -1,5 +1,5 @@
-//! Where is libclang? bindgen loads it at run time and panics where it is missing, so it is looked
-//! for first, as purely as [`toolkit`](crate::toolkit) looks for CUDA.
+//! Finds libclang. bindgen loads it at run time and panics if it is missing, so the build searches
+//! for it first, in the same way as [`toolkit`](crate::toolkit) for CUDA.
 
 use std::path::{Path, PathBuf};
 

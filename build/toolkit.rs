@@ -1,17 +1,17 @@
-//! Where is CUDA? A pure search: it asks a [`Probe`] about variables and files, changes nothing,
-//! and remembers why each place that it tried was rejected.
+//! Finds CUDA. A pure search: it queries variables and files through a [`Probe`], changes nothing,
+//! and remembers why each place was rejected.
 //!
 //! `PINLANE_CUDA` says what is wanted ([`Wish`]); [`decide`] turns the wish and the search into one
 //! of three outcomes: build with CUDA, build without, or stop with a [`Failure`]. Only a place that
-//! holds no `nvcc` counts as absent. A toolkit that is there but cannot be used stops the build
-//! instead of turning silently into the emulated device.
+//! holds no `nvcc` counts as absent. A toolkit that exists but cannot be used stops the build,
+//! which does not silently fall back to the emulated device.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 
-/// What the search may ask of the machine.
+/// What the search may query on the machine.
 pub trait Probe {
     /// A variable of the environment; an empty one counts as unset.
     fn variable(&self, name: &'static str) -> Option<String>;
@@ -19,13 +19,13 @@ pub trait Probe {
     fn is_file(&self, path: &Path) -> bool;
     /// The text of a file.
     fn read(&self, path: &Path) -> Option<String>;
-    /// What a folder holds, in ascending order; nothing where there is no such folder.
+    /// The contents of a folder, in ascending order; empty if there is no such folder.
     fn entries(&self, folder: &Path) -> Vec<PathBuf>;
-    /// `path` with its symbolic links resolved, or as it is where that fails.
+    /// `path` with its symbolic links resolved, or unchanged if that fails.
     fn resolve(&self, path: &Path) -> PathBuf;
 }
 
-/// The machine that the search is made for.
+/// The machine to search.
 pub struct Site<'a> {
     /// The folder of this package; `scripts/install-toolkit` puts a toolkit below it.
     pub project: &'a Path,
@@ -34,8 +34,8 @@ pub struct Site<'a> {
 }
 
 /// The oldest toolkit that the crate works with. Since 12.0, `cudaSetDevice` initialises the device
-/// and returns the failure itself; before, the failure came out of whatever call was made next, and
-/// would be blamed on that.
+/// and returns the failure itself; before, the next call returned the failure, and would be blamed
+/// for it.
 pub const MINIMUM: Version = Version { major: 12, minor: 0 };
 
 /// The architectures that this crate uses CUDA on. On others there is the emulated device.
@@ -82,9 +82,9 @@ pub struct Toolkit {
 /// What `PINLANE_CUDA` asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Use CUDA where it is found: `auto`, or unset.
+    /// Use CUDA if it is found: `auto`, or unset.
     Auto,
-    /// Stop where it is not found: `on` or `1`.
+    /// Stop if it is not found: `on` or `1`.
     Required,
     /// Do not even look: `off` or `0`, and on docs.rs.
     Never,
@@ -155,7 +155,7 @@ impl fmt::Display for Tried {
     }
 }
 
-/// How the build goes on.
+/// How the build continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// With the CUDA driver and its kernels.

@@ -12,8 +12,8 @@ struct Pattern {
     unsigned length;
 };
 
-// A vector of the destination is one of `length` vectors: the pattern from one of its phases. They
-// are laid out once a block in shared memory, so that every length takes 16-byte stores.
+// A vector of the destination is one of `length` vectors: the pattern from one of its phases. Each
+// block lays them out once in shared memory, so that every length uses 16-byte stores.
 __global__ void __launch_bounds__(BLOCK)
     fill_kernel(unsigned char *dst, uint64_t bytes, const __grid_constant__ Pattern pattern) {
     __shared__ Vector phases[PINLANE_MAX_PATTERN];
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(BLOCK)
 
     Word sum = 0;
     uint64_t index = interior.first + thread;
-    // All loads of a round before the first is used, so that they are in flight together.
+    // Issues all loads of a round before the first is used, so that they are in flight together.
     for (; index + (UNROLL - 1) * stride < interior.last; index += UNROLL * stride) {
         Vector vectors[UNROLL];
 #pragma unroll
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(BLOCK)
         sum += terms(load<Aligned>(src + index * VECTOR), index);
     }
 
-    // The rim, a word a thread.
+    // The rim, one word for each thread.
     if (thread < 2 * RIM) {
         const unsigned n = static_cast<unsigned>(thread);
         const uint64_t position = 2 * interior.rim(n / 2) + n % 2;
@@ -144,30 +144,32 @@ __global__ void __launch_bounds__(BLOCK)
 
 // ---- Move ---------------------------------------------------------------------------------------
 //
-// Each warp works on its own. It takes a span of up to 32 items, reads their descriptors side by
-// side, and lays the vectors of all of them end to end; the lanes take these in turn, IN_FLIGHT
-// at a time. Short items thus keep as many bytes in flight as long ones. The loose bytes in front
-// of an item's first vector and behind its last are laid end to end as well.
+// Each warp works independently. It takes a span of up to 32 items, reads their descriptors in
+// parallel, and numbers the vectors of all of them in sequence; the lanes take these in turn,
+// IN_FLIGHT at a time. So short items keep as many bytes in flight as long ones. The loose bytes
+// before an item's first vector and after its last are numbered in the same way.
 //
 //   item 0                             item 1                      item 2
 //   |head|vector|vector|vector|tail|   |head|vector|vector|tail|   |head|vector|tail|
 //
 //   vectors:  0 1 2 | 3 4 | 5          loose bytes:  head 0, tail 0 | head 1, tail 1 | head 2, ...
 //
-// Several warps share a span where the items are long or few. The descriptors of the next span are
-// on their way while the vectors of this one are: they may lie in host memory, microseconds away.
+// Several warps share a span if the items are long or few. The descriptors of the next span are
+// fetched together with the vectors of this one, because they may lie in host memory, microseconds
+// away.
 //
-// What one warp has in flight, and how many warps there are, is fixed for each mover by what was
-// measured on H100s:
+// The bytes in flight of a warp, and the number of warps, are fixed for each mover by measurements
+// on H100s:
 //
-// * A block may take a whole multiprocessor from a product whose own blocks fill one each. So there
-//   are few blocks, and large ones.
+// * A block may take a whole multiprocessor from a product whose blocks fill one each. So there are
+//   few large blocks.
 // * Up, loads from the host: 128 warps in 4 blocks fill the bus, 49 to 50 GB/s for items of 256
-//   bytes to 16 KiB, and a matrix product beside them takes 0 to 2% longer (9% if its blocks fill
-//   the multiprocessors). 256 warps in 32 blocks are no faster, and it takes 6 to 23% longer.
-// * Down, stores to the host: 24 warps fill the bus (50 GB/s), or 32 where the items are short, and
-//   a matrix product beside them takes 0 to 2% longer. A third more warps are 2% faster where the
-//   items are long, and it takes 30% longer: the device's write path is then full.
+//   bytes to 16 KiB, and a simultaneous matrix product takes 0 to 2% longer (9% if its blocks fill
+//   the multiprocessors). 256 warps in 32 blocks are not faster, and the product takes 6 to 23%
+//   longer.
+// * Down, stores to the host: 24 warps fill the bus (50 GB/s), or 32 if the items are short, and a
+//   simultaneous matrix product takes 0 to 2% longer. A third more warps are 2% faster if the items
+//   are long, but the product takes 30% longer: the device's write path is then full.
 
 // How an item is cut into vectors: `head` loose bytes, then `vectors` of them; the rest is loose.
 struct Cut {
@@ -192,8 +194,8 @@ struct AlignedLoads {
 struct AlignedStores {
     static __device__ Cut cut(const pinlane_item &item) {
         uint64_t head = -item.dst % VECTOR;
-        // A load reads aligned words: `before` bytes in front of the vector and `after` behind it,
-        // which have to be the item's.
+        // A load reads aligned words: `before` bytes before the vector and `after` bytes after it,
+        // which must belong to the item.
         const uint64_t before = (item.src + head) % sizeof(Word);
         const uint64_t after = before == 0 ? 0 : sizeof(Word) - before;
         if (head < before) {
@@ -210,7 +212,7 @@ struct AlignedStores {
     static __device__ void write(unsigned char *to, Vector vector) { store(to, vector); }
 };
 
-// What a warp works on. `vectors` and `loose` count those of an item and of all before it in the
+// The span of a warp. `vectors` and `loose` count those of an item and of all before it in the
 // span.
 struct Span {
     pinlane_item items[WARP];
@@ -228,7 +230,7 @@ template <class Side>
 struct Whole {
     using Value = Vector;
     static __device__ const uint64_t *ends(const Span &span) { return span.vectors; }
-    // Where the n-th unit of an item lies, in bytes from the item's start.
+    // The offset of the n-th unit of an item in bytes.
     static __device__ uint64_t place(const Span &span, unsigned item, uint64_t n) {
         return span.head[item] + n * VECTOR;
     }
@@ -280,13 +282,13 @@ __device__ void move_units(const Span &span, uint64_t mine, uint64_t share, unsi
     for (uint64_t round = mine * ROUND; round < total; round += share * ROUND) {
         typename Unit::Value values[IN_FLIGHT];
         unsigned char *to[IN_FLIGHT];
-        // All loads before the first store, which waits for one.
+        // All loads before the first store, because a store waits for its load.
 #pragma unroll
         for (unsigned k = 0; k < IN_FLIGHT; ++k) {
             const uint64_t index = round + k * WARP + lane;
             to[k] = nullptr;
             if (index < total) {
-                // Mostly the item of the unit before: a lane's units ascend.
+                // Usually the item of the previous unit, because a lane's units ascend.
                 if (ends[owner] <= index) {
                     owner = find_item(ends, index);
                 }
@@ -306,7 +308,7 @@ __device__ void move_units(const Span &span, uint64_t mine, uint64_t share, unsi
     }
 }
 
-// The items of a launch from a list. A `Next` is on its way while the span before is worked on.
+// The items of a launch from a list. A `Next` is fetched while the previous span is processed.
 struct Listed {
     const pinlane_item *items;
     uint64_t count;
@@ -317,7 +319,8 @@ struct Listed {
         static constexpr unsigned WORDS = sizeof(pinlane_item) / sizeof(Word);
         Word words[WORDS];
 
-        // Those of the items from `first` on, at most `length`; behind the last one, empty items.
+        // Fetches the descriptors of the items from `first` on, at most `length`; after the last
+        // one, empty items.
         __device__ void fetch(const Listed &list, uint64_t first, unsigned length, unsigned lane) {
             const uint64_t left = first < list.count ? list.count - first : 0;
             const unsigned here = left < length ? static_cast<unsigned>(left) : length;
@@ -447,8 +450,8 @@ Move move_by(pinlane_mover mover, uint64_t average) {
 }
 
 // How many of the `warps` share a span, a power of two that divides them: as many as there are for
-// each item, or as many as items of this size are worth. Each of them reads all descriptors of the
-// span; those are less than a hundredth of the bytes.
+// each item, or as many as pay for items of this size. Each of them reads all descriptors of the
+// span, which are less than a hundredth of the bytes.
 unsigned share_of(unsigned warps, uint64_t count, uint64_t bytes) {
     const uint64_t for_each = warps / count;
     const uint64_t worth = bytes / count / (128 * sizeof(pinlane_item));
@@ -460,7 +463,7 @@ unsigned share_of(unsigned warps, uint64_t count, uint64_t bytes) {
     return share;
 }
 
-// `bytes` is about how many bytes all items have together.
+// `bytes` is the approximate total of all items.
 template <class Items>
 cudaError_t launch_move(pinlane_mover mover, Items items, uint64_t bytes, cudaStream_t stream) {
     if (items.count == 0) {
@@ -503,9 +506,9 @@ dim3 stream_grid(uint64_t bytes) {
 
 // ---- Launchers ----------------------------------------------------------------------------------
 //
-// cudaLaunchKernel rather than <<<>>>: it returns the launch's own error, where <<<>>> leaves it in
-// the calling thread's last-error slot, to be fetched together with whatever was there before. The
-// variables that `arguments` points to have exactly the types of the kernel's parameters.
+// cudaLaunchKernel rather than <<<>>>: it returns the launch's own error, while <<<>>> leaves it in
+// the calling thread's last-error slot, where it mixes with earlier errors. The variables that
+// `arguments` points to have exactly the types of the kernel's parameters.
 
 extern "C" cudaError_t pinlane_launch_fill(void *dst, uint64_t bytes, const uint8_t *pattern,
                                            uint32_t pattern_bytes, cudaStream_t stream) {
@@ -520,7 +523,7 @@ extern "C" cudaError_t pinlane_launch_fill(void *dst, uint64_t bytes, const uint
 
 extern "C" cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, uint64_t *out,
                                                cudaStream_t stream) {
-    // The blocks add their sums to `out` in any order, so it has to be 0 before the first one.
+    // The blocks add their sums to `out` in any order, so it must be 0 before the first one.
     const cudaError_t cleared = cudaMemsetAsync(out, 0, sizeof(*out), stream);
     if (cleared != cudaSuccess) {
         return cleared;

@@ -1,13 +1,12 @@
-/* The device code of pinlane, as C sees it: one launcher a kernel.
+/* The C interface of pinlane's device code: one launcher for each kernel.
  *
- * A launcher enqueues one kernel on `stream` and returns what the launch returned. It decides
- * nothing, checks nothing, waits for nothing, and reads no error state of the calling thread. The
- * stream's device must be the current device.
+ * A launcher enqueues one kernel on `stream` and returns the result of the launch. It makes no
+ * decisions and no checks, does not wait, and does not read the error state of the calling thread.
+ * The stream's device must be the current device.
  *
  * Addresses may have any alignment and lengths any value, 0 included, unless said otherwise. No
- * kernel reads or writes a byte outside the ranges that it is given. What each one computes is
- * written down, and tested, in crates/driver/src/reference.rs.
- */
+ * kernel reads or writes a byte outside the ranges that it is given. crates/driver/src/reference.rs
+ * specifies and tests what each one computes. */
 #ifndef PINLANE_KERNELS_H
 #define PINLANE_KERNELS_H
 
@@ -17,7 +16,7 @@
 /* The longest pattern of a fill, in bytes. */
 #define PINLANE_MAX_PATTERN 64
 
-/* What is to be copied: `Item` in crates/driver/src/types.rs. */
+/* One copy: `Item` in crates/driver/src/types.rs. */
 struct pinlane_item {
     uint64_t src;   /* the address of the first byte */
     uint64_t dst;   /* where it goes */
@@ -69,15 +68,15 @@ cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, uint64_t *o
                                     cudaStream_t stream);
 
 /* Copies each item's bytes from `src` to `dst`. The items, aligned to 8, lie in device memory or in
- * host memory that the device reads at the host's addresses. `bytes` is about how many bytes they
- * have together; it decides how the work is divided, and nothing else. An upload reads each byte
- * once, so that it crosses the bus once. */
+ * host memory that the device reads at the host's addresses. `bytes` is their approximate total,
+ * which only decides how the work is divided. An upload reads each byte once, so that it crosses
+ * the bus once. */
 cudaError_t pinlane_launch_move(enum pinlane_mover mover, const struct pinlane_item *items,
                                 uint64_t count, uint64_t bytes, cudaStream_t stream);
 
-/* Copies rows by their numbers, as pinlane_launch_move copies items. The layers and the numbers lie
- * where items may; the numbers are aligned to their size. `rows` itself is read before the launcher
- * returns. */
+/* Copies rows by their numbers, as pinlane_launch_move copies items. The layers and the numbers may
+ * lie in the same memory as items; the numbers are aligned to their size. `rows` itself is read
+ * before the launcher returns. */
 cudaError_t pinlane_launch_move_rows(enum pinlane_mover mover, const struct pinlane_rows *rows,
                                      cudaStream_t stream);
 

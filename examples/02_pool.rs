@@ -1,5 +1,5 @@
 //! A pool of page-locked memory: it stays within its budget, and a block that is dropped in the
-//! middle of a copy is used again only when the device is done with it.
+//! middle of a copy is reused only when the device is done with it.
 //!
 //! ```text
 //! 1000 blocks were uploaded, never more than 8 MiB page-locked: true
@@ -23,7 +23,7 @@ fn main() -> Result<()> {
         block.write()?[number] = 7;
         stream.upload(&block, &mut gpu)?; // returns at once
     } // the block goes back, though the device may still read it
-    let stats = pool.stats(); // who holds what, and how often a block was free
+    let stats = pool.stats(); // memory by state, and how often a block was free
     let within = stats.hits + stats.misses == 1000 && stats.peak_bytes <= 8 * BLOCK;
     println!("1000 blocks were uploaded, never more than 8 MiB page-locked: {within}");
 
@@ -36,7 +36,7 @@ fn main() -> Result<()> {
     println!("9 MiB are refused: {}", error.kind() == ErrorKind::BudgetExhausted);
 
     drop(back);
-    pool.trim()?; // gives back to the system what nobody uses
+    pool.trim()?; // gives unused memory back to the system
     println!("page-locked after trim: {} bytes", pool.stats().committed_bytes);
     Ok(())
 }

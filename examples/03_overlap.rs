@@ -1,4 +1,4 @@
-//! Uploads, kernels and downloads at the same time: each has a stream of its own.
+//! Uploads, kernels and downloads at the same time, each on its own stream.
 //!
 //! ```text
 //!   up       | chunk 0 | chunk 1 | chunk 2 | ...
@@ -29,7 +29,7 @@ fn main() -> Result<()> {
     let mut source = pool.alloc::<u32>(CHUNKS * CHUNK)?;
     source.write()?.fill(7);
     let mut target = pool.alloc_zeroed::<u32>(CHUNKS * CHUNK)?;
-    // One buffer for each stage, and one to spare.
+    // One buffer for each stage, and a spare one.
     let mut ring = (0..4).map(|_| device.alloc(CHUNK)).collect::<Result<Vec<_>>>()?;
 
     let [a, b, c] = [device.stream()?, device.stream()?, device.stream()?];

@@ -23,12 +23,12 @@ fn main() -> Result<()> {
     let mut back: Vec<Vec<f32>> = weights.iter().map(|w| vec![0.0; w.len()]).collect();
     let mut right = 0;
     stream.download_batch_each(gpu.iter().zip(&mut back), |number, bytes| {
-        // The others are still on their way.
+        // The others are still in flight.
         right += usize::from(bytes == bytemuck::cast_slice::<f32, u8>(&weights[number]));
     })?;
     println!("{right} arrived as they left");
 
-    // Page-locked memory is copied as it is, and the calls return at once.
+    // Page-locked memory is copied directly, and the calls return at once.
     let mut last = pool.alloc::<f32>(1000)?;
     (0..1000).rev().zip(last.write()?).for_each(|(i, to)| *to = i as f32);
     stream.upload_batch([(&last, &mut gpu[999])])?;

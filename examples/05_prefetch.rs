@@ -1,5 +1,5 @@
 //! Batches ahead of their use: other threads decode them and copy them to the device, while yours
-//! works on those that are there.
+//! works on those that have arrived.
 //!
 //! ```text
 //! 32 of 32 batches are right
@@ -13,8 +13,8 @@ use pinlane::{Device, PinnedPool};
 
 const PIXELS: usize = 1 << 16;
 
-/// What a data loader yields: labels in pageable memory, and images that are decoded straight into
-/// page-locked memory, by a thread of pinlane.
+/// What a data loader yields: labels in pageable memory, and images that a thread of pinlane
+/// decodes directly into page-locked memory.
 struct Samples {
     number: u32,
     labels: Vec<u32>,
@@ -44,7 +44,7 @@ fn main() -> pinlane::Result<()> {
     let mut right = 0;
     for batch in &mut batches {
         let batch = batch?; // an error of the loader, or of a copy
-        // Your kernels here, on `stream`. This looks at the data instead.
+        // Your kernels here, on `stream`. This example checks the data instead.
         stream.download(batch.slice::<u32>("images")?, &mut images)?;
         stream.download(batch.slice::<u32>("labels")?, &mut labels)?;
         let number = batch.index() as u32;

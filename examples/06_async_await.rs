@@ -40,7 +40,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs all futures on this thread, which sleeps while none of them can go on.
+/// Runs all futures on this thread, which sleeps while none of them can continue.
 fn run<F: Future>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut tasks: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();

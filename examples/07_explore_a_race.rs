@@ -1,5 +1,5 @@
-//! A race, found without a GPU: two streams share memory by its address, and a wait is missing.
-//! The crate orders work on its own buffers; whoever borrows an address must order it.
+//! A race, found without a GPU: two streams share memory by its address, and a wait is missing. The
+//! crate orders work on its own buffers. Code that borrows an address must order its work itself.
 //!
 //! ```text
 //! without the wait
@@ -18,12 +18,12 @@
 //! 100 runs went well
 //! ```
 //!
-//! With that text in the environment, `PINLANE_REPLAY=1:C#4`, the program makes that run alone.
+//! With that text in the environment, `PINLANE_REPLAY=1:C#4`, the program makes only that run.
 
 use pinlane::emulated::{Emulator, Exploration, explore};
 use pinlane::{Device, PinnedPool, Result};
 
-/// One stream fills memory, and another fetches it.
+/// One stream fills memory, and another downloads it.
 fn produce_and_consume(machine: &Emulator, waits: bool) -> Result<()> {
     let device = Device::of_emulator(machine, 0)?;
     let (producer, consumer) = (device.stream()?, device.stream()?);
@@ -42,7 +42,7 @@ fn produce_and_consume(machine: &Emulator, waits: bool) -> Result<()> {
 }
 
 fn main() {
-    // One run finds the missing wait from the calls alone, though its bytes happen to be right.
+    // One run finds the missing wait from the calls alone, although its bytes happen to be right.
     tell("without the wait", Exploration::new(), false);
     // Without the search for races: schedules are tried until one gives wrong bytes, and shortened.
     let blind = Exploration::new().machine(Emulator::builder().races(false));

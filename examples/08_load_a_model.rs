@@ -24,14 +24,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let pool = PinnedPool::builder(&device).build()?;
     let stream = device.stream()?;
 
-    // The header says what lies where. (This reads the whole file, to compare with it below.)
+    // The header has the position of each tensor. (This reads the whole file, to compare with it
+    // below.)
     let bytes = std::fs::read(MODEL)?;
     let (header, metadata) = SafeTensors::read_metadata(&bytes)?;
     let data = 8 + header; // the length of the header comes first
     let tensors = metadata.offset_keys();
     let infos = || tensors.iter().map(|name| metadata.info(name).expect("a name of the header"));
 
-    // One buffer a tensor, one job for all. Threads read the file into page-locked memory.
+    // One buffer for each tensor, one job for all. Threads read the file into page-locked memory.
     let sizes = infos().map(|info| info.data_offsets.1 - info.data_offsets.0);
     let mut gpu =
         sizes.map(|size| device.alloc::<u8>(size)).collect::<pinlane::Result<Vec<_>>>()?;
@@ -39,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let starts = infos().map(|info| (data + info.data_offsets.0) as u64);
     stream.upload_file_ranges(&file, starts.zip(&mut gpu))?;
 
-    // The device computes what the host computes from the file's bytes.
+    // The device computes the checksums that the host computes from the file's bytes.
     let mut sums = device.alloc::<u64>(gpu.len())?;
     for (index, tensor) in gpu.iter().enumerate() {
         stream.checksum(tensor, sums.slice_mut(index..=index)?)?;

@@ -1,5 +1,5 @@
-//! Saves the weights of all GPUs to one safetensors file while kernels go on changing them, loads
-//! the file and checks it. Without a GPU: on an emulated machine with two devices.
+//! Saves the weights of all GPUs to one safetensors file while kernels continue to change them,
+//! loads the file and checks it. Without a GPU: on an emulated machine with two devices.
 //!
 //! ```text
 //! cargo run --release --example checkpoint [FILE [TENSORS]]      of 8 MiB, on each device; 16
@@ -9,8 +9,8 @@
 //!   thread                                 | write 0    | write 1    | ...
 //! ```
 //!
-//! Each device has a thread and two streams. No line here orders them: the calls name the same
-//! buffers. `load_safetensors FILE` loads the file as well.
+//! Each device has a thread and two streams. No line here orders them: the order follows from the
+//! buffers that the calls name. `load_safetensors FILE` loads the file as well.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -26,15 +26,15 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Of each tensor.
+/// The length of each tensor.
 const ELEMENTS: usize = 2 << 20;
 const BYTES: usize = ELEMENTS * size_of::<u32>();
-/// How many tensors are on their way while one is written.
+/// How many tensors are in flight while one is written.
 const AHEAD: usize = 3;
 
-/// What one device has.
+/// The part of one device.
 struct Shard {
-    /// The number of its first tensor, counted over all devices, and where that is in the file.
+    /// The number of its first tensor, counted over all devices, and its offset in the file.
     first: usize,
     place: u64,
     pool: PinnedPool,
@@ -77,7 +77,7 @@ fn devices() -> pinlane::Result<Vec<Device>> {
     }
 }
 
-/// What the file begins with: the length of the JSON, and the JSON.
+/// The beginning of the file: the length of the JSON, and the JSON.
 fn header(tensors: usize) -> Result<Vec<u8>> {
     let tensor = |number: usize| {
         let data_offsets = (number * BYTES, (number + 1) * BYTES);
@@ -151,7 +151,7 @@ fn values(tensor: usize) -> Vec<u32> {
 
 type Work<'w> = &'w (dyn Fn(&mut Shard) -> Result<()> + Sync);
 
-/// Does the work of all devices at once, and tells how fast it was.
+/// Does the work of all devices at once, and prints the speed.
 fn phase(name: &str, shards: &mut [Shard], work: Work<'_>) -> Result<()> {
     let bytes: usize = shards.iter().map(|shard| shard.weights.len() * BYTES).sum();
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Everything that can go wrong. Each message is one line: the subject, what was found, what to do.
+//! All errors. Each message is one line: the subject, what was found, what to do.
 
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why the command failed.
 #[derive(Debug)]
 pub enum Error {
-    /// The command line makes no sense.
+    /// The command line is wrong.
     Usage(String),
     /// A file cannot be read or written, or has the wrong contents.
     File(String),

@@ -33,7 +33,7 @@ pub struct Loaded {
     pub first: Duration,
     /// The times of the other loads, to the same place: reading, uploading.
     pub again: Vec<Duration>,
-    /// How long the link takes for as many bytes. An emulated device has no link.
+    /// The time of the link for as many bytes. An emulated device has no link.
     pub ceiling: Option<Duration>,
 }
 

@@ -9,9 +9,9 @@
 //!   file --read--> expected bytes  ==  checksum, download       verify.rs
 //! ```
 //!
-//! The modules in reading order: [`load`] is the heart and shows the use of the crate. [`verify`]
-//! shows that the result is right. [`tensor_file`] reads the format. [`report`], [`options`] and
-//! [`error`] are the rest of a command.
+//! The modules in reading order: [`load`] is the main part and shows the use of the crate.
+//! [`verify`] shows that the result is right. [`tensor_file`] reads the format. [`report`],
+//! [`options`] and [`error`] are the rest of a command.
 
 mod error;
 pub(crate) mod load;
@@ -49,8 +49,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The data set that comes with the crate. It is found if `cargo run` started the program, or if
-/// the program runs in the folder of the package.
+/// The data set of the crate. It is found if `cargo run` started the program, or if the program
+/// runs in the folder of the package.
 fn digits() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
     Path::new(&package).join("examples/data/digits.safetensors")

@@ -128,7 +128,7 @@ fn number(option: &str, value: &OsStr, most: usize) -> Result<usize> {
     })
 }
 
-/// What is wrong with the command line, and how it should be.
+/// The error of a wrong command line, with the usage.
 fn wrong(message: String) -> Error {
     Error::Usage(format!("{message}\n\n{}", USAGE.trim_end()))
 }

@@ -13,7 +13,7 @@ use super::load::Loaded;
 use super::tensor_file::{TensorFile, printable};
 use super::verify::Verified;
 
-/// What comes before the load.
+/// The phases before the load.
 pub struct Phases {
     /// Opening the device; the driver starts with the first one.
     pub device: Duration,
@@ -184,7 +184,7 @@ impl Report<'_> {
     }
 }
 
-/// Writes `text`. A closed pipe, as by `head`, is no error.
+/// Writes `text`. A closed pipe, as by `head`, is not an error.
 pub fn print(out: &mut dyn Write, text: &str) -> Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::File(format!(

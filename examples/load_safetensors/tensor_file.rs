@@ -54,7 +54,7 @@ impl TensorFile {
         let fail = |found: String, remedy: &str| Error::file(path, found, remedy);
         let unreadable = |error| fail(format!("cannot read: {error}"), "check the path");
 
-        // A pipe would block here until somebody writes to it.
+        // A pipe would block here until there is a writer.
         let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
         let file = opened.map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
@@ -162,7 +162,7 @@ fn tensors(header: &Metadata, data_start: u64) -> Vec<Tensor> {
     header.offset_keys().into_iter().map(tensor).collect()
 }
 
-/// The first tensor of a header whose dtype the format may have but this program does not know.
+/// The first tensor of a header whose dtype the format may define but this program does not know.
 fn unknown_dtype(header: &[u8]) -> Option<(String, String)> {
     let tensors: Map<String, Value> = serde_json::from_slice(header).ok()?;
     tensors.into_iter().find_map(|(name, tensor)| {
@@ -175,7 +175,7 @@ fn unknown_dtype(header: &[u8]) -> Option<(String, String)> {
 /// How many characters of a text are shown.
 const SHOWN: usize = 100;
 
-/// Text from a file, made safe for a terminal: on one line, and cut off if it is too long.
+/// Text from a file, made safe for a terminal: on one line, and truncated if it is too long.
 pub fn printable(text: &str) -> String {
     let safe = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let mut shown: String = text.chars().take(SHOWN).map(safe).collect();

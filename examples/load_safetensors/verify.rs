@@ -18,7 +18,7 @@ use super::tensor_file::TensorFile;
 /// One in this many tensors is downloaded, and the largest one too.
 const DOWNLOADED: usize = 8;
 
-/// What was compared and found equal.
+/// The result of the comparison.
 pub struct Verified {
     /// The checksum of each tensor.
     pub sums: Vec<u64>,

@@ -45,7 +45,7 @@ struct arrivals {
   size_t count, wrong;
 };
 
-/* Runs on the thread that downloads, while other tensors are on their way. */
+/* Runs on the thread that downloads, while other tensors are in flight. */
 static int32_t tensor_landed(void *user, size_t number, const void *data, size_t bytes) {
   struct arrivals *arrivals = user;
   const unsigned char *got = data;

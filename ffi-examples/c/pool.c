@@ -22,7 +22,8 @@ int main(void) {
   pinlane_buffer *first = NULL, *second = NULL;
   CHECK(pinlane_device_open_or_emulated(&device));
 
-  /* Never more than 64 MiB page-locked. What has been free for a minute goes back to the system. */
+  /* Never more than 64 MiB page-locked. Memory that has been free for a minute goes back to the
+   * system. */
   pinlane_pool_options options = PINLANE_POOL_OPTIONS_INIT;
   options.max_bytes = (size_t)64 * MIB;
   options.idle_age_us = (uint64_t)60 * 1000000;

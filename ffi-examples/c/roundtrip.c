@@ -9,7 +9,7 @@
 
 enum { COUNT = 1 << 20, HEAD = 1000 };
 
-/* If a call fails, prints its message and jumps to the clean-up, which frees every handle: to free
+/* If a call fails, prints its message and jumps to the clean-up, which frees every handle. Freeing
  * NULL is a no-op. */
 #define CHECK(call)                                                                                \
   do {                                                                                             \
@@ -19,7 +19,7 @@ enum { COUNT = 1 << 20, HEAD = 1000 };
     }                                                                                              \
   } while (0)
 
-/* What the buffer must hold in the end. */
+/* The expected contents of the buffer at the end. */
 static uint32_t expected(size_t i) { return i < HEAD ? 7u : (uint32_t)i * 2654435761u; }
 
 int main(void) {

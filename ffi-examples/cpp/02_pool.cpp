@@ -1,5 +1,5 @@
 // A pool of page-locked memory: it stays within its budget, and a block that is destroyed in the
-// middle of a copy is used again only when the device is done with it.
+// middle of a copy is reused only when the device is done with it.
 //
 // It prints what examples/02_pool.rs prints.
 
@@ -31,7 +31,7 @@ int main() try {
     block.write()[number] = 7;
     stream.upload(block, gpu); // returns at once
   } // the block goes back, though the device may still read it
-  const pinlane::pool_stats stats = pool.stats(); // who holds what, how often a block was free
+  const pinlane::pool_stats stats = pool.stats(); // memory by state, how often a block was free
   const bool within =
       stats.hits + stats.misses == 1000 && stats.peak_bytes <= options.max_bytes;
   std::printf("1000 blocks were uploaded, never more than 8 MiB page-locked: %s\n", text(within));
@@ -45,7 +45,7 @@ int main() try {
   const auto status = pool.alloc(std::nothrow, 9 * block_bytes, none); // without it, this throws
   std::printf("9 MiB are refused: %s\n", text(status == PINLANE_STATUS_BUDGET_EXHAUSTED));
 
-  pool.trim(); // gives back to the system what nobody uses
+  pool.trim(); // gives unused memory back to the system
   std::printf("page-locked after trim: %zu bytes\n", pool.stats().committed_bytes);
 } catch (const pinlane::error& error) {
   std::fprintf(stderr, "%s\n", error.what());

@@ -35,12 +35,12 @@ int main() try {
 
   int right = 0;
   stream.download_batch_each(down, [&](std::size_t i, pinlane::span<const std::byte> arrived) {
-    // The others are still on their way.
+    // The others are still in flight.
     right += std::memcmp(arrived.data(), weights[i].data(), arrived.size()) == 0;
   });
   std::printf("%d arrived as they left\n", right);
 
-  // Page-locked memory is copied as it is, and the calls return at once.
+  // Page-locked memory is copied directly, and the calls return at once.
   auto last = pool.alloc<float>(1000);
   std::generate_n(last.write().begin(), 1000, [i = 1000.0f]() mutable { return --i; });
   stream.upload_batch(std::vector<pinlane::upload_item>{{last, gpu[999]}});

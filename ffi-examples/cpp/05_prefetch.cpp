@@ -1,5 +1,5 @@
 // Batches ahead of their use: other threads decode them and copy them to the device, while yours
-// works on those that are there. It prints what examples/05_prefetch.rs prints.
+// works on those that have arrived. It prints what examples/05_prefetch.rs prints.
 
 #include <pinlane/pinlane.hpp>
 
@@ -12,8 +12,8 @@
 namespace {
 constexpr std::size_t pixels = 1 << 16;
 
-/// What a data loader yields: labels in pageable memory, and images that are decoded straight into
-/// page-locked memory, by a thread of pinlane.
+/// What a data loader yields: labels in pageable memory, and images that a thread of pinlane
+/// decodes directly into page-locked memory.
 struct samples {
   std::uint32_t number;
   std::vector<std::uint32_t> labels;
@@ -43,7 +43,7 @@ int main() try {
   auto images = pool.alloc<std::uint32_t>(pixels), labels = pool.alloc<std::uint32_t>(100);
   int right = 0;
   for (pinlane::device_batch& batch : batches) {
-    // Your kernels here, on `stream`. This looks at the data instead.
+    // Your kernels here, on `stream`. This example checks the data instead.
     stream.download(batch.slice<std::uint32_t>("images"), images);
     stream.download(batch.slice<std::uint32_t>("labels"), labels);
     const auto number = static_cast<std::uint32_t>(batch.index());

@@ -1,5 +1,5 @@
 // Async/await: a C++20 coroutine awaits allocations, tickets and batches. A helper thread of
-// pinlane resumes it; `pinlane::resume_on` hands it to an executor of yours. It prints what
+// pinlane resumes it; `pinlane::resume_on` passes it to your own executor. It prints what
 // examples/06_async_await.rs prints.
 
 #include <pinlane/pinlane.hpp>

@@ -11,8 +11,8 @@
 
 namespace {
 
-/// One stream fills memory, and another fetches it. pinlane orders work on its own buffers; whoever
-/// borrows an address must order it.
+/// One stream fills memory, and another downloads it. pinlane orders work on its own buffers. Code
+/// that borrows an address must order its work itself.
 void produce_and_consume(const pinlane::emulator& machine, bool waits) {
   const pinlane::device device = machine.open(0);
   const pinlane::stream producer(device), consumer(device);
@@ -43,7 +43,7 @@ void tell(const char* what, pinlane::exploration runs, bool waits) {
 } // namespace
 
 int main() try {
-  // One run finds the missing wait from the calls alone, though its bytes happen to be right.
+  // One run finds the missing wait from the calls alone, although its bytes happen to be right.
   tell("without the wait", {}, false);
   // Without the search for races: schedules are tried until one gives wrong bytes, and shortened.
   pinlane::exploration blind;

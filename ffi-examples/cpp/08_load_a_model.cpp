@@ -32,7 +32,7 @@ int main(int argc, char** argv) try {
                         R"re("data_offsets":\[(\d+),(\d+)\]\})re");
   const std::vector<std::cmatch> tensors(
       std::cregex_iterator(bytes.data() + 8, bytes.data() + data, form), {});
-  // One buffer a tensor, one job for all. Threads read the file into page-locked memory.
+  // One buffer for each tensor, one job for all. Threads read the file into page-locked memory.
   std::vector<pinlane::device_buffer<char>> gpu;
   std::vector<pinlane::file_range> ranges;
   for (const std::cmatch& tensor : tensors) {
@@ -41,7 +41,7 @@ int main(int argc, char** argv) try {
     ranges.emplace_back(from, gpu.back());
   }
   stream.upload_file_ranges(pinlane::file_reader::open(path), ranges);
-  // The device computes what the host computes from the file's bytes.
+  // The device computes the checksums that the host computes from the file's bytes.
   auto sums = device.alloc<std::uint64_t>(gpu.size());
   auto host = pool.alloc<std::uint64_t>(gpu.size());
   for (std::size_t i = 0; i < gpu.size(); ++i) {

@@ -4,7 +4,7 @@
 //   file --one read--> page-locked memory --one batch--> a second copy on the device
 //
 // A callback checks each tensor as soon as it has arrived. The device is GPU 0, or an emulated one
-// where there is no GPU.
+// if there is no GPU.
 
 #include <pinlane/pinlane.hpp>
 
@@ -103,7 +103,7 @@ int main(int argc, char** argv) try {
   }
   stream.upload_batch(up); // returns at once
 
-  // Copies from and to whatever has data() and size().
+  // Copies from and to anything with data() and size().
   std::vector<float> last(elements_of(tensors - 1));
   stream.download(twin.slice(0, last.size()), last);
   right += last == elements(tensors - 1);

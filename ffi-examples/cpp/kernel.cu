@@ -1,6 +1,6 @@
-// Your own kernel, streams and memory together with pinlane. Needs a GPU.
+// Uses your own kernel, streams and memory together with pinlane. Needs a GPU.
 //
-// nvcc links a CUDA runtime into the program. pinlane's static library brings none, so both use
+// nvcc links a CUDA runtime into the program. pinlane's static library contains none, so both use
 // that one.
 
 #include <pinlane/pinlane.hpp>

@@ -47,7 +47,7 @@ bool is_right(std::size_t chunk, const Elements& result) {
   return true;
 }
 
-/// The program as it was. Its memory is pageable, so the copies are slow and overlap nothing.
+/// The original program. Its memory is pageable, so the copies are slow and overlap nothing.
 // ANCHOR: before
 bool step_0_before() {
   cudaStream_t stream = nullptr;
@@ -70,7 +70,7 @@ bool step_0_before() {
 }
 // ANCHOR_END: before
 
-/// One line changes: the vector lives in page-locked memory of a pool. All else is as it was.
+/// One line changes: the vector lives in page-locked memory of a pool.
 bool step_1_page_locked_memory(const pinlane::pinned_pool& pool) {
   pinlane::pinned_resource memory(pool);
   cudaStream_t stream = nullptr;
@@ -93,7 +93,7 @@ bool step_1_page_locked_memory(const pinlane::pinned_pool& pool) {
 }
 
 /// pinlane copies, on your stream and to your device memory. Buffers know when the device is done,
-/// so there is one for each chunk, and nothing waits before the results are read.
+/// so there is one for each chunk, and the program waits only when it reads the results.
 // ANCHOR: copies
 bool step_2_copies(const pinlane::device& device, const pinlane::pinned_pool& pool) {
   cudaStream_t mine = nullptr;
@@ -121,7 +121,7 @@ bool step_2_copies(const pinlane::device& device, const pinlane::pinned_pool& po
 }
 // ANCHOR_END: copies
 
-/// Everything by pinlane. Two streams take turns, so that copies overlap the kernel; the order
+/// pinlane does everything. Two streams take turns, so that copies overlap the kernel; the order
 /// between them follows from the buffers that each operation names.
 // ANCHOR: all
 bool step_3_all(const pinlane::device& device, const pinlane::pinned_pool& pool) {

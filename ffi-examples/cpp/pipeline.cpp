@@ -1,9 +1,9 @@
-// A pipeline over four streams and two devices, without a line that orders them: the buffers do.
-// Several batches are on their way at once.
+// A pipeline over four streams and two devices. The buffers order the streams. Several batches are
+// in flight at once.
 //
 //   upload -> copy to the second device -> fill half of it -> download
 //
-// The devices are emulated where there is no GPU. With one GPU, both devices are that GPU.
+// The devices are emulated if there is no GPU. With one GPU, both devices are that GPU.
 
 #include <pinlane/pinlane.hpp>
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t batches = 24;
 constexpr std::size_t batch_size = 50'000;
-constexpr std::size_t depth = 4; // this many batches are on their way at once
+constexpr std::size_t depth = 4; // this many batches are in flight at once
 
 /// Element `index` of a batch, before its trip.
 std::uint64_t element(std::size_t batch, std::size_t index) { return batch << 32 | index; }
@@ -32,7 +32,7 @@ std::vector<pinlane::device> open_devices() {
   return devices.empty() ? pinlane::device::emulated(2) : std::move(devices);
 }
 
-/// A batch on its way. When it is back, the second half of `host` is zero.
+/// A batch in flight. When it is back, the second half of `host` is zero.
 struct in_flight {
   std::size_t batch;
   pinlane::pinned_buffer<std::uint64_t> host;

@@ -1,5 +1,5 @@
 // Standard containers in page-locked memory: a pool as a std::pmr::memory_resource. The device is
-// GPU 0, or an emulated one where there is no GPU.
+// GPU 0, or an emulated one if there is no GPU.
 
 #include <pinlane/pinlane.hpp>
 

@@ -44,7 +44,7 @@ private:
   std::array<pinlane::pinned_buffer<int>, 2> buffers_;
 };
 
-/// The same with a bug: it writes through the buffers' addresses, which waits for nothing.
+/// The same with a bug: it writes through the buffers' addresses, without waiting.
 class hasty_feeder {
 public:
   hasty_feeder(const pinlane::device& device, std::size_t chunk)
@@ -125,8 +125,8 @@ TEST_P(Schedules, NothingIsLeftBehind) {
   EXPECT_EQ(usage.streams, 0u);
 }
 
-/// Each kind of CUDA call fails, the first time, the second time, and so on until none is left to
-/// fail. Your code may throw; it may neither hang nor return wrong data.
+/// Each kind of CUDA call fails, the first time, the second time, and so on until none is left.
+/// Your code may throw, but must not hang or return wrong data.
 TEST(Faults, AreErrorsAndNeverWrongData) {
   const std::array<const char*, 5> calls{"HostRegister", "DeviceAlloc", "StreamCreate",
                                          "EventRecord", "CopyH2D"};

@@ -1,5 +1,5 @@
-// Processes that share what each of them loads: every rank uploads its part of a file to its
-// device, and an all-gather on a stream of pinlane gives all parts to all devices.
+// Processes that share the parts that they load: every rank uploads its part of a file to its
+// device, and an all-gather on a stream of pinlane copies all parts to all devices.
 //
 //   cmake -S ffi-examples -B target/cmake && cmake --build target/cmake --target allgather
 //   mpirun -n 2 target/cmake/allgather [FILE]      which is written first, and removed at the end
@@ -9,7 +9,7 @@
 //
 // Built with NCCL, and with a GPU for each rank of a host, `foreign` enqueues ncclAllGather after
 // the upload. Otherwise the parts go through page-locked memory and MPI; so the program also runs
-// on emulated devices. For comparison everything is done again with ordinary memory.
+// on emulated devices. For comparison the program repeats everything with ordinary memory.
 
 #include <pinlane/pinlane.hpp>
 
@@ -43,7 +43,7 @@ void require(bool holds, const std::string& what) {
   }
 }
 
-/// This process among the others, and among those of its host.
+/// The rank of this process among all, and among those of its host.
 struct process {
   int rank = 0, count = 0, local = 0;
 
@@ -81,7 +81,7 @@ public:
   nccl(const nccl&) = delete;
   nccl& operator=(const nccl&) = delete;
 
-  /// After the upload to `all`, and before whatever uses it next: `foreign` sees to that.
+  /// `foreign` orders it after the upload to `all`, and before the next use.
   void all_gather(const pinlane::stream& stream, gpu_memory& all, std::size_t first) const {
     stream.foreign(pinlane::writing(all), [&](cudaStream_t native) {
       check(ncclAllGather(all.address() + first, all.address(), part, ncclUint32, m_all, native));
@@ -92,7 +92,7 @@ private:
   ncclComm_t m_all = nullptr;
 };
 
-/// As CUDA copies ordinary memory.
+/// Copies ordinary memory by plain CUDA.
 void upload(const std::vector<word>& from, gpu_memory& all, std::size_t first) {
   check(cudaMemcpy(all.address() + first, from.data(), from.size() * sizeof(word),
                    cudaMemcpyHostToDevice));
@@ -103,7 +103,7 @@ void gather_by_mpi(word* words) {
   MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, words, part, MPI_UINT32_T, MPI_COMM_WORLD);
 }
 
-/// How long the slowest rank takes: the median of five runs, of which each starts with no part.
+/// The time of the slowest rank: the median of five runs, each without parts at its start.
 template <class Load, class Gather>
 void run(const char* name, const process& self, const pinlane::stream& stream, gpu_memory& all,
          const Load& load, const Gather& gather) {
