@@ -17,7 +17,7 @@ use super::thread::gate::Gate;
 use crate::process::thread::Thread;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use queue::{Delivery, Queue};
-use stats::{Brief, ClassStats, Counts, Stats};
+use stats::{Brief, ClassStats, Stats};
 use store::{Slab, Stock, Store};
 
 pub(crate) struct Books {
@@ -26,7 +26,9 @@ pub(crate) struct Books {
     pub(crate) queue: Queue,
     /// Outcomes to deliver after the lock is released.
     pub(crate) ready: Vec<Delivery>,
-    pub(crate) counts: Counts,
+    /// What happened so far: `hits` outside of threads' caches, and `thread_hits` of threads that
+    /// have ended. [`stats`](Self::stats) adds the rest.
+    pub(crate) counts: Stats,
     /// How many batches are in transit, neither here nor in buffers: blocks that go from a thread
     /// to the books, and slabs that go to the system.
     pub(crate) under_way: usize,
@@ -55,7 +57,7 @@ impl Books {
             caches: Vec::new(),
             queue: Queue::default(),
             ready: Vec::new(),
-            counts: Counts::default(),
+            counts: Stats::default(),
             under_way: 0,
             keeper: None,
             keeper_runs: false,
@@ -119,7 +121,7 @@ impl Books {
             return;
         };
         self.caches.swap_remove(index);
-        self.counts.past_hits += cache.hits();
+        self.counts.thread_hits += cache.hits();
         // SAFETY: the caller may touch the cache: this is the owner's thread, under the pool's
         // lock.
         unsafe { empty(cache, &mut self.store) };
@@ -181,7 +183,7 @@ impl Books {
         };
         let of_caches =
             |of: fn(&Cache) -> u64| -> u64 { self.caches.iter().map(|cache| of(cache)).sum() };
-        let thread_hits = counts.past_hits + of_caches(Cache::hits);
+        let thread_hits = counts.thread_hits + of_caches(Cache::hits);
         Stats {
             max_bytes: store.max_bytes,
             committed_bytes: store.committed,
@@ -191,16 +193,12 @@ impl Books {
             thread_bytes: of_caches(|cache| cache.bytes.load(Relaxed)) as usize,
             in_flight_bytes: sum(|class| class.in_flight),
             quarantined_bytes: sum(|class| class.quarantined) + store.unreleased,
-            hits: thread_hits + counts.shared_hits,
+            hits: thread_hits + counts.hits,
             thread_hits,
-            misses: counts.misses,
-            growths: counts.growths,
-            waits: counts.waits,
-            trims: counts.trims,
-            fallbacks: counts.fallbacks,
             threads: self.caches.len(),
             waiting: self.queue.len(),
             classes,
+            ..counts.clone()
         }
     }
 }

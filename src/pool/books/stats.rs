@@ -111,19 +111,6 @@ pub struct Stats {
     pub classes: Vec<ClassStats>,
 }
 
-/// What the pool counts under its lock.
-#[derive(Default)]
-pub(crate) struct Counts {
-    pub(crate) shared_hits: u64,
-    /// Hits of threads that have ended.
-    pub(crate) past_hits: u64,
-    pub(crate) misses: u64,
-    pub(crate) trims: u64,
-    pub(crate) growths: Durations,
-    pub(crate) waits: Durations,
-    pub(crate) fallbacks: GrowthFallbacks,
-}
-
 /// Where one growth did not get the preferred method.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fallbacks {

@@ -107,7 +107,7 @@ impl Core {
         }
         let Some(block) = books.store.take(size) else { return Err(elsewhere(&books)) };
         books.queue.count_served();
-        books.counts.shared_hits += 1;
+        books.counts.hits += 1;
         if let (Some(cache), Some(class)) = (cache, size.class())
             && !self.gate.is_closed()
         {
