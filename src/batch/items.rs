@@ -28,11 +28,11 @@ pub enum HostSliceMut<'a, T: Pod> {
 
 /// One copy of [`Stream::upload_batch`](crate::Stream::upload_batch). A pair of a source and a
 /// destination becomes one.
-pub struct Upload<'a>(BatchItem<'a>);
+pub struct Upload<'a>(pub(super) BatchItem<'a>);
 
 /// One copy of [`Stream::download_batch`](crate::Stream::download_batch). A pair of a source and a
 /// destination becomes one.
-pub struct Download<'a>(BatchItem<'a>);
+pub struct Download<'a>(pub(super) BatchItem<'a>);
 
 /// One copy of [`Stream::copy_batch`](crate::Stream::copy_batch). A pair of a source and a
 /// destination becomes one.
@@ -133,10 +133,6 @@ impl<'a> Upload<'a> {
     pub fn bytes(&self) -> usize {
         self.0.entry.bytes()
     }
-
-    pub(super) fn item(&self) -> BatchItem<'a> {
-        self.0
-    }
 }
 
 impl<'a> Download<'a> {
@@ -155,10 +151,6 @@ impl<'a> Download<'a> {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.entry.bytes()
-    }
-
-    pub(super) fn item(&self) -> BatchItem<'a> {
-        self.0
     }
 }
 

@@ -130,7 +130,7 @@ macro_rules! list {
             #[inline]
             pub fn push(&mut self, copy: impl Into<$item<'a>>) {
                 self.1.forget();
-                self.0.push(copy.into().item());
+                self.0.push(copy.into().0);
             }
 
             /// The number of copies.

@@ -269,7 +269,7 @@ impl<'e, 'a> Batch<'e, 'a> {
             return Ok(());
         }
         let entries = parts().flat_map(|it| it.entries);
-        let ranges = entries.map(|entry| (entry.device().ptr(), entry.bytes()));
+        let ranges = entries.map(|entry| (entry.device.ptr(), entry.bytes()));
         check_disjoint(door.operation, ranges)
     }
 

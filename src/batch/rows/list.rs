@@ -12,11 +12,9 @@ use crate::ticket::Ticket;
 /// Copies the rows, and waits as a batch of the same memory does. First fetches numbers that are on
 /// the device, which blocks.
 pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: Tables<'_, '_>) -> Result<Ticket> {
-    let (mut short, mut long) = (<[Vec<u32>; 2]>::default(), <[Vec<u64>; 2]>::default());
-    let [short_from, short_to] = &mut short;
-    let [long_from, long_to] = &mut long;
-    let from = fetched(stream, &tables.from, short_from, long_from)?;
-    let to = fetched(stream, &tables.to, short_to, long_to)?;
+    let (mut from, mut to) = (Vec::new(), Vec::new());
+    let from = fetched(stream, &tables.from, &mut from)?;
+    let to = fetched(stream, &tables.to, &mut to)?;
     let (from_rows, to_rows) = tables.rows();
     // Only numbers that were on the device can be out of range: those rows are not copied.
     let limits = (from.limit(from_rows), to.limit(to_rows));
@@ -38,25 +36,20 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: Tables<'_, '_>) -> R
     stream.copy_entries(door, tables.direction, &list, &mut Prepared::default(), None)
 }
 
-/// The same numbers, in host memory.
+/// The same numbers, in host memory: in `room`, if they are on the device.
 fn fetched<'n>(
     stream: &Stream,
     indices: &Indices<'n>,
-    short: &'n mut Vec<u32>,
-    long: &'n mut Vec<u64>,
+    room: &'n mut Vec<u64>,
 ) -> Result<Indices<'n>> {
-    let numbers = match &indices.numbers {
-        Numbers::OnDevice(view) if indices.width == 4 => {
-            short.resize(view.len() / 4, 0);
-            stream.download_slice(view.clone(), bytemuck::cast_slice_mut(short))?;
-            Numbers::Short(short)
-        }
-        Numbers::OnDevice(view) => {
-            long.resize(view.len() / 8, 0);
-            stream.download_slice(view.clone(), bytemuck::cast_slice_mut(long))?;
-            Numbers::Long(long)
-        }
-        numbers => numbers.clone(),
-    };
-    Ok(Indices { numbers, ..indices.clone() })
+    let Numbers::OnDevice(view) = &indices.numbers else { return Ok(indices.clone()) };
+    if indices.width == size_of::<u32>() {
+        let mut short = vec![0u32; view.len() / size_of::<u32>()];
+        stream.download_slice(view.clone(), bytemuck::cast_slice_mut(&mut short))?;
+        room.extend(short.into_iter().map(u64::from));
+    } else {
+        room.resize(view.len() / size_of::<u64>(), 0);
+        stream.download_slice(view.clone(), bytemuck::cast_slice_mut(room))?;
+    }
+    Ok(Indices { numbers: Numbers::Long(room), ..indices.clone() })
 }

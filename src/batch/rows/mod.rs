@@ -70,7 +70,10 @@ impl Stream {
         let row = row_length::<T>(door, rows.len(), &indices)?;
         let table = HostSide::read(table.into(), rows.context());
         let layers = vec![(table, rows.into())];
-        self.move_rows(door, Tables::new::<T>(Direction::Up, layers, row, indices, (..).into()))
+        self.move_rows(
+            door,
+            Tables::new::<T>(door, Direction::Up, layers, row, indices, (..).into())?,
+        )
     }
 
     /// Scatters rows to a table in host memory: row `indices[i]` of `table` gets row `i` of `rows`.
@@ -94,7 +97,10 @@ impl Stream {
         let row = row_length::<T>(door, rows.len(), &indices)?;
         let table = HostSide::write(table.into(), rows.context());
         let layers = vec![(table, rows.into())];
-        self.move_rows(door, Tables::new::<T>(Direction::Down, layers, row, (..).into(), indices))
+        self.move_rows(
+            door,
+            Tables::new::<T>(door, Direction::Down, layers, row, (..).into(), indices)?,
+        )
     }
 
     /// Copies blocks of the tables of many layers: in each layer, block `to[i]` of the destination
@@ -141,7 +147,7 @@ impl Stream {
         });
         let layers = layers.collect();
         let (from, to) = (from.into(), to.into());
-        self.move_rows(door, Tables::new::<T>(Direction::Up, layers, block, from, to))
+        self.move_rows(door, Tables::new::<T>(door, Direction::Up, layers, block, from, to)?)
     }
 
     /// As [`upload_blocks`](Self::upload_blocks), from tables on the device to tables in host
@@ -168,11 +174,11 @@ impl Stream {
         });
         let layers = layers.collect();
         let (from, to) = (from.into(), to.into());
-        self.move_rows(door, Tables::new::<T>(Direction::Down, layers, block, from, to))
+        self.move_rows(door, Tables::new::<T>(door, Direction::Down, layers, block, from, to)?)
     }
 
-    fn move_rows(&self, door: Door<'_>, tables: Tables<'_, '_>) -> Result<Ticket> {
-        let Some(tables) = tables.checked(door)? else { return door.nothing() };
+    fn move_rows(&self, door: Door<'_>, tables: Option<Tables<'_, '_>>) -> Result<Ticket> {
+        let Some(tables) = tables else { return door.nothing() };
         let engine = self.device.engine()?;
         if tables.fit_the_kernel(door, engine.abilities(door)?) {
             kernel::enqueue(door, &tables, &engine.lists)

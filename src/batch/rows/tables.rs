@@ -29,53 +29,41 @@ pub(super) struct Tables<'a, 'i> {
 }
 
 impl<'a, 'i> Tables<'a, 'i> {
-    /// A row has `row` elements. The caller must call [`checked`](Self::checked).
+    /// Checks all that is known at the call; `None` if there is nothing to copy. A row has `row`
+    /// elements.
     pub(super) fn new<T: Pod>(
+        door: Door<'_>,
         direction: Direction,
         layers: Vec<(HostSide<'a>, DeviceBytes<'a>)>,
         row: usize,
         from: Indices<'i>,
         to: Indices<'i>,
-    ) -> Self {
-        Tables {
-            direction,
-            layers,
-            row: row.saturating_mul(size_of::<T>()),
-            from,
-            to,
-            count: 0,
-            host_rows: 0,
-            device_rows: 0,
-        }
-    }
-
-    /// Checks all that is known at the call; `None` if there is nothing to copy.
-    pub(super) fn checked(mut self, door: Door<'_>) -> Result<Option<Self>> {
+    ) -> Result<Option<Self>> {
         let operation = door.operation;
-        let stream = door.stream.context();
-        stream.check_process(operation)?;
-        for (host, device) in &self.layers {
+        door.stream.context().check_process(operation)?;
+        let row = row.saturating_mul(size_of::<T>());
+        for (host, device) in &layers {
             door.check_device(&[device.context()])?;
             if let Some(pinned) = host.pinned {
                 door.check_driver(pinned.context())?;
             }
         }
-        let Some(&(host, device)) = self.layers.first() else { return Ok(None) };
-        if self.row == 0 {
-            let empty = self.layers.iter().all(|it| it.0.bytes == 0 && it.1.len() == 0);
+        let Some(&(host, device)) = layers.first() else { return Ok(None) };
+        if row == 0 {
+            let empty = layers.iter().all(|it| it.0.bytes == 0 && it.1.len() == 0);
             return if empty { Ok(None) } else { Err(no_rows(operation, 0, host.bytes)) };
         }
-        for (host, device) in &self.layers {
+        for (host, device) in &layers {
             for bytes in [host.bytes, device.len()] {
-                if !bytes.is_multiple_of(self.row) {
-                    return Err(no_rows(operation, self.row, bytes));
+                if !bytes.is_multiple_of(row) {
+                    return Err(no_rows(operation, row, bytes));
                 }
             }
         }
         let same = |it: &(HostSide<'_>, DeviceBytes<'_>)| {
             it.0.bytes == host.bytes && it.1.len() == device.len()
         };
-        if let Some(other) = self.layers.iter().position(|layer| !same(layer)) {
+        if let Some(other) = layers.iter().position(|layer| !same(layer)) {
             return Err(Error::new(
                 ErrorKind::LengthMismatch,
                 operation,
@@ -83,9 +71,9 @@ impl<'a, 'i> Tables<'a, 'i> {
                 "give all layers tables of one length",
             ));
         }
-        (self.host_rows, self.device_rows) = (host.bytes / self.row, device.len() / self.row);
-        let (from_rows, to_rows) = self.rows();
-        self.count = match (self.from.count(), self.to.count()) {
+        let (host_rows, device_rows) = (host.bytes / row, device.len() / row);
+        let (from_rows, to_rows) = direction.pair(host_rows, device_rows);
+        let count = match (from.count(), to.count()) {
             (Some(from), Some(to)) if from != to => {
                 return Err(mismatch(operation, format!("{from} rows are to go to {to} places")));
             }
@@ -96,21 +84,22 @@ impl<'a, 'i> Tables<'a, 'i> {
                 return Err(mismatch(operation, what));
             }
         };
-        for (indices, rows) in [(&self.from, from_rows), (&self.to, to_rows)] {
+        for (indices, rows) in [(&from, from_rows), (&to, to_rows)] {
             indices.check(operation, rows)?;
-            if indices.count().is_none() && self.count > rows {
-                let what = format!("{} rows of a table that has {rows}", self.count);
+            if indices.count().is_none() && count > rows {
+                let what = format!("{count} rows of a table that has {rows}");
                 return Err(mismatch(operation, what));
             }
         }
-        if !self.to.distinct {
-            self.to.check_distinct(operation)?;
+        if !to.distinct {
+            to.check_distinct(operation)?;
         }
-        self.check_overlaps(operation)?;
-        for numbers in [&self.from, &self.to].into_iter().filter_map(Indices::on_device) {
+        let tables = Tables { direction, layers, row, from, to, count, host_rows, device_rows };
+        tables.check_overlaps(operation)?;
+        for numbers in [&tables.from, &tables.to].into_iter().filter_map(Indices::on_device) {
             door.check_device(&[numbers.context()])?;
         }
-        Ok(Some(self).filter(|tables| tables.count > 0))
+        Ok(Some(tables).filter(|_| count > 0))
     }
 
     /// How many rows the source and the destination of a layer have.
