@@ -22,7 +22,7 @@ pub(crate) struct Context {
     /// Whether the driver checks the host's accesses to memory.
     tells_host_accesses: bool,
     quarantined: AtomicUsize,
-    live_streams: AtomicUsize,
+    pub(crate) live_streams: AtomicUsize,
     /// The devices that this one has copied to or from.
     peers: Mutex<Vec<Ordinal>>,
     /// The recorder of this device, if it is recorded.
@@ -186,20 +186,6 @@ impl Context {
         }
         self.quarantined.fetch_add(bytes, Ordering::Relaxed);
         notice::quarantined(bytes, format_args!("{of} of device {}", self.ordinal));
-    }
-
-    /// Counts a stream that this crate has created.
-    pub(crate) fn stream_begins(&self) {
-        self.live_streams.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Counts a stream that this crate has destroyed.
-    pub(crate) fn stream_ends(&self) {
-        self.live_streams.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    pub(crate) fn live_streams(&self) -> usize {
-        self.live_streams.load(Ordering::Relaxed)
     }
 
     pub(crate) fn quarantined(&self) -> usize {

@@ -1,6 +1,7 @@
 //! Devices: opens a GPU or an emulated device, and has its methods.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use bytemuck::Pod;
@@ -298,7 +299,7 @@ impl Device {
     /// streams.
     #[must_use]
     pub fn live_streams(&self) -> usize {
-        self.inner.context.live_streams()
+        self.inner.context.live_streams.load(Ordering::Relaxed)
     }
 
     /// Allocates `len` elements of device memory. The contents are unspecified. Does not wait for

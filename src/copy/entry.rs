@@ -94,7 +94,7 @@ pub(crate) struct Entry<'a> {
     host: *mut u8,
     pub(super) pinned: Option<PinnedBytes<'a>>,
     far: Option<&'a Far<'a>>,
-    pub(super) device: DeviceBytes<'a>,
+    pub(crate) device: DeviceBytes<'a>,
     borrow: PhantomData<&'a mut [u8]>,
 }
 
@@ -143,11 +143,6 @@ impl<'a> Entry<'a> {
     #[inline]
     pub(crate) fn is_pinned(&self) -> bool {
         self.pinned.is_some()
-    }
-
-    #[inline]
-    pub(crate) fn device(&self) -> &DeviceBytes<'a> {
-        &self.device
     }
 
     #[inline]

@@ -78,45 +78,30 @@ impl Region<'_> {
 }
 
 /// The findings of one thread.
+#[derive(Default)]
 struct Findings<'a> {
     group: Group,
     used_elsewhere: Vec<Region<'a>>,
-    regions: Option<Vec<Region<'a>>>,
+    /// All regions, unless there are `too_many`.
+    regions: Vec<Region<'a>>,
+    too_many: bool,
     error: Option<Error>,
     has_pieces: bool,
     borrowed: bool,
-    ascending: bool,
-}
-
-impl Default for Findings<'_> {
-    fn default() -> Self {
-        Findings {
-            group: Group::default(),
-            used_elsewhere: Vec::new(),
-            regions: Some(Vec::new()),
-            error: None,
-            has_pieces: false,
-            borrowed: false,
-            ascending: true,
-        }
-    }
+    /// The device ranges do not ascend.
+    unordered: bool,
 }
 
 impl<'a> Findings<'a> {
     fn join(&mut self, other: Findings<'a>) {
         self.group.join(other.group);
         self.used_elsewhere.extend(other.used_elsewhere);
-        self.regions = match (self.regions.take(), other.regions) {
-            (Some(mut ours), Some(theirs)) => {
-                ours.extend(theirs);
-                Some(ours)
-            }
-            _ => None,
-        };
+        self.regions.extend(other.regions);
+        self.too_many |= other.too_many;
         self.error = self.error.take().or(other.error);
         self.has_pieces |= other.has_pieces;
         self.borrowed |= other.borrowed;
-        self.ascending &= other.ascending;
+        self.unordered |= other.unordered;
     }
 
     /// Counts the entries in `part`. The loop uses local values only, so that they stay in
@@ -154,7 +139,7 @@ impl<'a> Findings<'a> {
         }
         self.group.join(group);
         self.borrowed |= borrowed;
-        self.ascending &= ascending;
+        self.unordered |= !ascending;
         self.has_pieces |= has_pieces;
     }
 
@@ -167,11 +152,9 @@ impl<'a> Findings<'a> {
             if region.hazards.is_used_elsewhere(door.stream) {
                 self.used_elsewhere.push(region.clone());
             }
-            if entries.len() >= MANY {
-                match &mut self.regions {
-                    Some(known) if known.len() < REGIONS => known.push(region),
-                    known => *known = None,
-                }
+            if entries.len() >= MANY && !self.too_many {
+                self.regions.push(region);
+                self.too_many = self.regions.len() > REGIONS;
             }
         });
     }
@@ -191,7 +174,7 @@ impl<'a> Survey<'a> {
             found.count(entries, part.clone(), &sums);
             found.look_at_buffers(door, entries, part);
         })?;
-        let regions = found.regions.filter(|_| many).map(joined);
+        let regions = (many && !found.too_many).then(|| joined(found.regions));
         let used_elsewhere = match &regions {
             Some(regions) => used_elsewhere(door, regions),
             None => found.used_elsewhere,
@@ -202,7 +185,7 @@ impl<'a> Survey<'a> {
             sums,
             has_pieces: found.has_pieces,
             is_borrowed: found.borrowed,
-            may_overlap: found.borrowed && !found.ascending,
+            may_overlap: found.borrowed && found.unordered,
         };
         Ok((survey, used_elsewhere))
     }

@@ -64,6 +64,7 @@ pub(super) struct Core {
     ready: Condvar,
 }
 
+#[derive(Default)]
 struct Window {
     slots: Box<[Option<Outcome>]>,
     /// The number of the next batch to take.
@@ -108,21 +109,10 @@ fn look(head: Head) {
 
 impl Core {
     pub(super) fn new(depth: usize, ordered: bool) -> Self {
-        let state = Window {
-            slots: (0..depth).map(|_| None).collect(),
-            head: 0,
-            next: 0,
-            delivered: 0,
-            pulling: false,
-            ended: false,
-            stopped: false,
-            waker: None,
-            spinning: 0,
-            asleep: 0,
-        };
+        let slots = (0..depth).map(|_| None).collect();
         Core {
             ordered,
-            state: Mutex::new(state),
+            state: Mutex::new(Window { slots, ..Window::default() }),
             room: Condvar::new(),
             changes: CachePadded(AtomicU64::new(0)),
             ready: Condvar::new(),

@@ -1,6 +1,5 @@
 //! The worker threads. Each pulls a batch in its turn, copies it, delivers it, and repeats.
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -28,12 +27,6 @@ pub(super) struct Pipeline<I: Iterator> {
 struct Producer<I: Iterator> {
     batches: I,
     held: Option<I::Item>,
-}
-
-enum Pulled<T> {
-    Batch { item: T, is_last: bool },
-    End,
-    Panicked(Box<dyn Any + Send>),
 }
 
 impl<I> Pipeline<I>
@@ -80,13 +73,13 @@ where
     fn work(&self, mut copier: Copier) {
         while self.core.claim() {
             match self.pull() {
-                Pulled::Batch { item, is_last } => {
+                Ok(Some((item, is_last))) => {
                     self.progress.count_produced();
                     let number = self.core.pulled(is_last);
                     self.make(&mut copier, number, is_last, item);
                 }
-                Pulled::End => self.core.end(),
-                Pulled::Panicked(payload) => {
+                Ok(None) => self.core.end(),
+                Err(payload) => {
                     let number = self.core.pulled(true);
                     self.core.deliver(number, Outcome::Panicked(payload));
                 }
@@ -95,9 +88,9 @@ where
         self.drop_producer();
     }
 
-    /// Pulls the next batch. This worker has the producer alone.
-    fn pull(&self) -> Pulled<I::Item> {
-        let Some(mut producer) = self.producer.lock().take() else { return Pulled::End };
+    /// Pulls the next batch, and says whether it is the last. This worker has the producer alone.
+    fn pull(&self) -> std::thread::Result<Option<(I::Item, bool)>> {
+        let Some(mut producer) = self.producer.lock().take() else { return Ok(None) };
         let look_ahead = self.first.is_some();
         let pulled = catch_unwind(AssertUnwindSafe(|| {
             let item = producer.held.take().or_else(|| producer.batches.next());
@@ -112,11 +105,7 @@ where
         if !goes_on {
             self.drop_producer();
         }
-        match pulled {
-            Ok(Some((item, is_last))) => Pulled::Batch { item, is_last },
-            Ok(None) => Pulled::End,
-            Err(payload) => Pulled::Panicked(payload),
-        }
+        pulled
     }
 
     /// Drops the producer, without the lock, because its own code runs.

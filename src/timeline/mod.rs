@@ -126,7 +126,7 @@ impl Timeline {
     pub(crate) fn new(context: Arc<Context>, raw: RawStream, origin: Origin) -> Arc<Self> {
         static STREAMS: AtomicU64 = AtomicU64::new(0);
         if matches!(origin, Origin::Owned { .. }) {
-            context.stream_begins();
+            context.live_streams.fetch_add(1, Ordering::Relaxed);
         }
         Arc::new(Timeline {
             id: STREAMS.fetch_add(1, Ordering::Relaxed),
@@ -346,7 +346,7 @@ impl Drop for Timeline {
                 // SAFETY: the stream came from `stream_create`, and this was its last owner. Work
                 // still enqueued drains (cudaStreamDestroy). A failure leaks the handle.
                 let _ = unsafe { driver.stream_destroy(raw) };
-                context.stream_ends();
+                context.live_streams.fetch_sub(1, Ordering::Relaxed);
             }
         };
         let owned = (self.context.clone(), std::mem::take(self.marks.get_mut()));

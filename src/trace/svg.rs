@@ -2,7 +2,6 @@
 //! right.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::time::Duration;
 
 use super::span::{Kind, Span, Track};
@@ -135,30 +134,23 @@ pub(super) fn draw(all: &[Span]) -> String {
         let (bars, lanes) = bars(spans, &scale);
         let middle = y + LANE * lanes as f64 / 2.0 + 4.0;
         let name = escaped(&shortened(&track.to_string(), ((LEFT - 16.0) / LETTER) as usize));
-        put(&mut body, format_args!("<text x=\"8\" y=\"{middle:.1}\">{name}</text>\n"));
+        body += &format!("<text x=\"8\" y=\"{middle:.1}\">{name}</text>\n");
         bars.iter().for_each(|bar| draw_bar(&mut body, bar, y));
         y += LANE * lanes as f64 + GAP;
     }
-    let mut out = String::new();
     let height = y + BOTTOM;
-    put(
-        &mut out,
-        format_args!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\">\n\
-             <style>{STYLE}</style>\n\
-             <rect class=\"p\" width=\"100%\" height=\"100%\" rx=\"4\"/>\n"
-        ),
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\">\n\
+         <style>{STYLE}</style>\n\
+         <rect class=\"p\" width=\"100%\" height=\"100%\" rx=\"4\"/>\n"
     );
     legend(&mut out, all);
     for (time, label) in scale.ticks() {
         let x = scale.x(time);
         let (top, text) = (TOP - 4.0, y + 16.0);
-        put(
-            &mut out,
-            format_args!(
-                "<path class=\"g\" d=\"M{x:.1} {top}V{y:.1}\"/>\
-                 <text x=\"{x:.1}\" y=\"{text:.1}\" text-anchor=\"middle\">{label}</text>\n"
-            ),
+        out += &format!(
+            "<path class=\"g\" d=\"M{x:.1} {top}V{y:.1}\"/>\
+             <text x=\"{x:.1}\" y=\"{text:.1}\" text-anchor=\"middle\">{label}</text>\n"
         );
     }
     out.push_str(&body);
@@ -173,13 +165,10 @@ fn legend(out: &mut String, all: &[Span]) {
             continue;
         }
         let (word, color) = (kind.word(), color(kind));
-        put(
-            out,
-            format_args!(
-                "<rect x=\"{x:.1}\" y=\"8\" width=\"12\" height=\"12\" rx=\"2\" fill=\"{color}\"/>\
-                 <text x=\"{:.1}\" y=\"19\">{word}</text>\n",
-                x + 17.0
-            ),
+        *out += &format!(
+            "<rect x=\"{x:.1}\" y=\"8\" width=\"12\" height=\"12\" rx=\"2\" fill=\"{color}\"/>\
+             <text x=\"{:.1}\" y=\"19\">{word}</text>\n",
+            x + 17.0
         );
         x += 17.0 + LETTER * word.len() as f64 + 22.0;
     }
@@ -195,18 +184,15 @@ fn draw_bar(out: &mut String, bar: &Bar<'_>, y: f64) {
         1 => escaped(&described(span)),
         _ => format!("{} and {} more", escaped(span.name), count - 1),
     };
-    put(
-        out,
-        format_args!(
-            "<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" rx=\"2\" \
-             fill=\"{fill}\"><title>{title}</title></rect>\n"
-        ),
+    *out += &format!(
+        "<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" rx=\"2\" \
+         fill=\"{fill}\"><title>{title}</title></rect>\n"
     );
     let short = span.name.rsplit("::").next().unwrap_or(span.name);
     let fits = |label: &&str| LETTER * label.len() as f64 + 8.0 < width;
     if let Some(label) = [span.name, short].into_iter().find(fits).filter(|_| count == 1) {
         let (x, label) = (from + 4.0, escaped(label));
-        put(out, format_args!("<text class=\"l\" x=\"{x:.1}\" y=\"{text:.1}\">{label}</text>\n"));
+        *out += &format!("<text class=\"l\" x=\"{x:.1}\" y=\"{text:.1}\">{label}</text>\n");
     }
 }
 
@@ -234,10 +220,6 @@ fn shortened(text: &str, most: usize) -> String {
 fn escaped(text: &str) -> String {
     let text = text.replace(char::is_control, "\u{fffd}");
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
-    out.write_fmt(text).expect("a string grows");
 }
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ use crate::pool::PinnedPool;
 use crate::sync::{Condvar, Mutex};
 use crate::timeline::Exposure;
 
+#[derive(Default)]
 pub(super) struct Slot {
     index: usize,
     host: OnceLock<PinnedBuf<u8>>,
@@ -163,12 +164,7 @@ impl SlotLists {
 
 impl Ring {
     pub(super) fn new(slot_bytes: usize, limit: usize) -> Self {
-        let slot = |index| Slot {
-            index,
-            host: OnceLock::new(),
-            layout: UnsafeCell::default(),
-            units_left: AtomicUsize::new(0),
-        };
+        let slot = |index| Slot { index, ..Slot::default() };
         let state = SlotLists {
             free: [(); 3].map(|()| VecDeque::with_capacity(limit)),
             unmade: (0..limit).rev().collect(),

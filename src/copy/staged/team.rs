@@ -264,6 +264,7 @@ struct Team {
 }
 
 /// Threads that are woken together.
+#[derive(Default)]
 struct Group {
     /// Their numbers.
     threads: Range<usize>,
@@ -301,26 +302,15 @@ struct Job {
     caller: thread::Thread,
 }
 
-impl Group {
-    fn new(threads: Range<usize>) -> Self {
-        Group {
-            threads,
-            started: AtomicBool::new(false),
-            seats: AtomicUsize::new(0),
-            asleep: AtomicUsize::new(0),
-            work: Condvar::new(),
-        }
-    }
-}
-
 impl Team {
     fn new(options: CopyTeam) -> Self {
         // The last group takes the remainder.
         let CopyTeam { threads, copying, .. } = options;
         let count = threads.checked_div(copying).unwrap_or(1).clamp(1, GROUPS);
         let start = |group| if group == count { threads } else { group * copying };
+        let group = |nth| Group { threads: start(nth)..start(nth + 1), ..Group::default() };
         Team {
-            groups: (0..count).map(|group| Group::new(start(group)..start(group + 1))).collect(),
+            groups: (0..count).map(group).collect(),
             options,
             process: Process::current(),
             dismissed: AtomicBool::new(false),
