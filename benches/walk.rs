@@ -1,5 +1,5 @@
-//! The four operations whose walks `scripts/walk` counts: each runs until nothing is new to it, and
-//! then once more inside [`walked`], which valgrind watches.
+//! The four operations whose walks `scripts/walk` counts: each runs until it is warm, and then once
+//! more inside [`walked`], which valgrind watches.
 
 use pinlane::{Device, PinnedPool, Result};
 
@@ -7,7 +7,7 @@ const LEN: usize = 1 << 16;
 const ITEMS: usize = 100;
 const WARM: usize = 3;
 
-/// What valgrind watches: only calls inside it count.
+/// Valgrind counts only calls inside this function.
 #[inline(never)]
 fn walked<T>(operation: impl FnOnce() -> Result<T>) -> Result<T> {
     operation()

@@ -1,4 +1,4 @@
-//! Passes on what the library's build found and made.
+//! Passes on what the library's build script has found and made.
 
 use std::env;
 use std::path::Path;

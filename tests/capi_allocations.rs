@@ -1,5 +1,5 @@
-//! The usual calls of the C interface allocate nothing. In a program of its own: the count is for
-//! the whole process, so only one thing runs.
+//! The usual calls of the C interface allocate nothing. This is a program of its own because the
+//! allocations of the whole process are counted.
 #![cfg(all(feature = "capi", feature = "emulated"))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-// The library is linked because of its name.
+// Naming the crate links the library.
 use pinlane as _;
 
 type Handle = *mut c_void;

@@ -1,5 +1,5 @@
-//! The first allocations of a process, in a process of its own: on a GPU they are made in another
-//! way than later ones (`src/driver/cuda/early.rs`).
+//! The first allocations of a process, in a process of its own: on a GPU they are made differently
+//! from later ones (`src/driver/cuda/early.rs`).
 
 #![cfg(feature = "emulated")]
 
@@ -11,7 +11,7 @@ use common::Target;
 use pinlane::emulated::Emulator;
 use pinlane::{Device, DeviceBuf, Result, Stream};
 
-/// Whether the first and the last 64 bytes have that value.
+/// Whether the first and the last 64 bytes have this value.
 fn holds(stream: &Stream, buffer: &DeviceBuf<u8>, value: u8) -> Result<bool> {
     let ends = [0..64, buffer.len() - 64..buffer.len()];
     for end in ends {
@@ -33,13 +33,13 @@ fn memory_that_is_dropped_in_use_is_there_for_the_next_allocation() -> Result<()
         }
     };
     let [stream, other] = [device.stream()?, device.stream()?];
-    // Several small ones, used on both streams, which stay.
+    // Several small buffers that stay and are used on both streams.
     let mut small: Vec<DeviceBuf<u8>> =
         (1..=20).map(|n| device.alloc(n * 100)).collect::<Result<_>>()?;
     for (n, buffer) in small.iter_mut().enumerate() {
         stream.fill(&mut *buffer, n as u8)?;
     }
-    // More than half of what there is, so that two of them have no room.
+    // More than half of the free memory, so that two of them do not fit.
     let most = device.memory_info()?.free / 10 * 6;
     for round in 0..4 {
         let mut buffer = device.alloc::<u8>(most)?;
@@ -51,7 +51,7 @@ fn memory_that_is_dropped_in_use_is_there_for_the_next_allocation() -> Result<()
         }
         drop(buffer); // in the middle of its use in the first two rounds
     }
-    // Half of the small ones go, used by two streams, and others come in their place.
+    // Half of the small buffers, which two streams use, are replaced by new ones.
     for (n, buffer) in small.iter_mut().enumerate() {
         other.fill(buffer.slice_mut(..50)?, n as u8)?;
     }

@@ -1,8 +1,7 @@
-//! A pipeline that has warmed up allocates nothing: counted in a process of its own, by its
-//! allocator.
+//! A pipeline that has warmed up allocates nothing. The allocator of a separate process counts.
 //!
-//! Not counted are the lists in which the emulated device notes, for each wait between two streams,
-//! what is waited for; and events, of which a stream has as many as were ever pending.
+//! Two things are not counted: the lists of the emulated device, which has an entry for each wait
+//! between two streams; and events, of which a stream has as many as were ever pending at once.
 
 #![cfg(feature = "emulated")]
 
@@ -22,7 +21,7 @@ struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: the system's allocator, with a counter beside it.
+// SAFETY: the system's allocator, with a counter.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, SeqCst);
@@ -48,14 +47,14 @@ static COUNTING: Counting = Counting;
 const WARM: usize = 1500;
 const COUNTED: usize = 300;
 
-/// How often a pipeline of these batches allocates once it is warm. Memory of the device and
-/// page-locked memory it must not allocate at all.
+/// The number of allocations of a pipeline of these batches once it is warm. It must not allocate
+/// device memory or page-locked memory at all.
 fn allocated<I>(batches: I) -> u64
 where
     I: Iterator + Send + 'static,
     I::Item: IntoHostBatch + Send,
 {
-    // What it remembers to find races is allocated, too.
+    // The records for finding races are allocated too.
     let emulator = Emulator::builder().races(false).build();
     let device = Device::of_emulator(&emulator, 0).expect("an emulated device");
     let pool = PinnedPool::builder(&device).max_bytes(4 << 20).build().expect("no faults");
@@ -67,7 +66,7 @@ where
             let batch = prefetch.next().expect("endless").expect("no faults");
             let slice = batch.slice::<u8>("0").expect("a slice");
             stream.checksum(slice, &mut sums).expect("no faults");
-            // As a program does that looks at its results: events come back.
+            // Waits like a program that reads its results, so that events are reused.
             if number % 8 == 7 {
                 stream.synchronize().expect("no faults");
             }
@@ -87,8 +86,8 @@ where
     after.1.saturating_sub(before.1)
 }
 
-/// Lists that grow with the most that was ever pending may grow once more; what grew with every
-/// batch, or with every tenth, would be far more.
+/// Lists that grow with the largest number of pending operations may grow once more. A list that
+/// grows with every batch, or every tenth, would exceed this limit.
 const ALMOST_NOTHING: u64 = COUNTED as u64 / 10;
 
 #[test]
@@ -110,8 +109,7 @@ fn a_warm_pipeline_allocates_nothing() {
 
     let large: Arc<[u8]> = vec![7; 1 << 20].into();
     let much = std::iter::repeat_with(move || (large.clone(), [1u32; 4]));
-    // The staged copy itself takes short lists: some for each of its portions, of which there are
-    // five here.
+    // The staged copy itself allocates short lists: some for each of its five portions.
     let count = allocated(much);
     assert!(count < 15 * COUNTED as u64, "{count}, of slices that are staged");
 }

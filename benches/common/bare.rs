@@ -1,4 +1,4 @@
-//! The ceiling: the runtime's own calls with nothing around them.
+//! The ceiling: bare calls of the runtime.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,8 +11,7 @@ use super::cuda::{self, Way};
 
 /// Calls that go to one stream.
 pub struct Bare {
-    /// A stream of its own. A stream whose handle was given out makes more checks in each tracked
-    /// call.
+    /// A separate stream, because an exposed stream makes more checks in each tracked call.
     stream: Stream,
     runtime: Runtime,
 }
@@ -26,7 +25,7 @@ enum Runtime {
 /// GPU 0, or the first of two emulated devices, and the runtime's own calls to it.
 pub fn open() -> Result<(Device, Bare)> {
     let (device, runtime) = if Device::available().is_empty() {
-        // Searching for races would cost more than what is measured.
+        // The search for races would take longer than the measured work.
         let machine = Emulator::builder().devices(2).memory_bytes(16 << 30).races(false).build();
         let driver = machine.driver();
         (Device::of_emulator(&machine, 0)?, Runtime::Emulated { machine, driver })

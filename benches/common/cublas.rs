@@ -78,7 +78,7 @@ impl Cublas {
     /// * `stream` is a live `cudaStream_t` of the device for which the library was opened.
     /// * The matrices are memory of that device, `2 * order * order` bytes each, and valid until
     ///   the work is complete.
-    /// * Nobody else uses `c`.
+    /// * `c` has no other user.
     pub unsafe fn multiply(
         &self,
         stream: *mut c_void,
@@ -163,7 +163,7 @@ fn candidates(place: Option<&str>) -> Vec<PathBuf> {
 fn open(path: &Path) -> Result<*mut c_void, String> {
     let name =
         CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: the name is a C string. We trust the vendor for what the library does when loaded.
+    // SAFETY: the name is a C string. We trust the vendor's library initialisers.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if library.is_null() { Err(said()) } else { Ok(library) }
 }

@@ -1,5 +1,4 @@
-//! The runtime's own functions with nothing around them. A build without CUDA opens no GPU and
-//! calls none of them.
+//! Bare functions of the runtime. A build without CUDA opens no GPU and does not call them.
 
 #[cfg(pinlane_cuda)]
 pub use linked::*;

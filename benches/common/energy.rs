@@ -1,4 +1,4 @@
-//! What the GPU takes: its counter of energy, where the driver has one.
+//! The energy that the GPU uses, from its counter, if the driver has one.
 
 use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::mem::transmute;
@@ -10,7 +10,7 @@ pub struct Energy {
 }
 
 impl Energy {
-    /// `None` where there is no NVML, or a GPU without a counter.
+    /// `None` without NVML, or for a GPU without a counter.
     pub fn of(ordinal: c_uint) -> Option<Self> {
         // SAFETY: the library's initialisers are those of NVIDIA's driver.
         let library =
@@ -44,7 +44,7 @@ impl Energy {
         Some(energy).filter(|energy| found && energy.joules().is_some())
     }
 
-    /// What the GPU has taken since the driver was loaded.
+    /// The energy used since the driver was loaded.
     pub fn joules(&self) -> Option<f64> {
         let mut millijoules = 0;
         // SAFETY: the handle is that of a GPU, and the place is live.

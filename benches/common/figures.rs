@@ -59,8 +59,8 @@ impl Figure {
         Figure::lower(name, micros(runs.median()), "us").spread_of(runs, micros)
     }
 
-    /// What runs that copy `bytes` bytes each cost the host's cores, beside other runs that do the
-    /// same.
+    /// The time of the host's cores for runs that copy `bytes` bytes each, compared with other runs
+    /// that do the same.
     pub fn cores(
         name: &str,
         bytes: usize,
@@ -73,8 +73,8 @@ impl Figure {
             .by("seconds of all threads of the process, by getrusage, for a GB", runs.count())
     }
 
-    /// The best and the worst run, and what 90, 99 and 99.9% of the runs reach, where there are
-    /// enough of them to say so.
+    /// The best and the worst run, and what 90, 99 and 99.9% of the runs reach, if there are enough
+    /// runs.
     fn spread_of(self, runs: &Samples, convert: impl Fn(f64) -> f64) -> Self {
         let mut spread = Map::new();
         let shares =

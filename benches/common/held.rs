@@ -1,4 +1,4 @@
-//! Device time, by the method of nvbandwidth. A kernel holds the streams back until all work is
+//! Device time, by the method of nvbandwidth. A kernel blocks the streams until all work is
 //! enqueued. So no figure contains the time that the host takes to enqueue.
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //!   others                     \-->[ work ........ ][join]-^
 //! ```
 //!
-//! If the work was enqueued too late, the measurement is thrown away, and the kernel runs longer
-//! from then on.
+//! If the work was enqueued too late, the measurement is discarded, and the kernel runs longer from
+//! then on.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         for event in [self.start, self.end, self.join] {
-            // SAFETY: the event was created by this driver, and nobody uses it any more.
+            // SAFETY: the event was created by this driver, and is no longer used.
             let _ = unsafe { self.driver.event_destroy(event) };
         }
     }

@@ -1,4 +1,4 @@
-//! The harness: what every benchmark does in the same way.
+//! The harness that all benchmarks share.
 //!
 //! ```text
 //!   options   the command line              timing    medians, taken in turns; the host's clock

@@ -8,7 +8,8 @@ pub fn scattered(count: usize, limit: usize) -> Vec<u32> {
     (0..count).map(|n| (n * step % limit) as u32).collect()
 }
 
-/// `count` numbers below `limit`, at random; some come twice. The same `seed` gives the same.
+/// `count` numbers below `limit`, at random; some are repeated. The same `seed` gives the same
+/// numbers.
 pub fn drawn(seed: u64, count: usize, limit: usize) -> Vec<u32> {
     assert!(limit <= 1 << 32);
     let mut x = 0x9e37_79b9_7f4a_7c15 ^ (seed + 1); // not 0

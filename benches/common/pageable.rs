@@ -15,7 +15,7 @@ pub struct Pageable {
     emulator: Option<Emulator>,
 }
 
-/// Which call of the runtime.
+/// The call of the runtime.
 #[derive(Clone, Copy)]
 pub enum Call {
     /// `cudaMemcpyAsync`, and `cudaStreamSynchronize` after it
@@ -67,7 +67,7 @@ impl Pageable {
         copied.expect("the emulated device copies");
     }
 
-    /// A complete copy: the data is there when the call returns.
+    /// A complete copy: the data has arrived when the call returns.
     ///
     /// # Safety
     ///

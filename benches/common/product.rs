@@ -1,4 +1,4 @@
-//! A matrix product that fills the GPU, and work beside it.
+//! A matrix product that fills the GPU, and simultaneous work.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -25,8 +25,8 @@ pub struct Product {
 }
 
 impl Product {
-    /// The product on this device. `place` is cuBLAS's file or folder. Without the library, why
-    /// not.
+    /// The product on this device. `place` is cuBLAS's file or folder. Without the library, the
+    /// reason.
     pub fn open(
         device: &Device,
         bare: &Bare,
@@ -88,7 +88,7 @@ fn multiply(
     Ok(())
 }
 
-/// Measures while another thread works over and over. Also says how often a second it did.
+/// Measures while another thread works repeatedly. Also returns how often per second it did.
 pub fn beside(
     mut work: impl FnMut() -> Result<()> + Send,
     measure: impl FnOnce() -> Result<f64>,
@@ -117,15 +117,15 @@ pub fn beside(
     })
 }
 
-/// What some work does beside the product.
+/// The results of work beside the product.
 pub struct Busy {
     /// How often a second the work was done; median.
     pub often: f64,
-    /// How much longer the product took than alone, in turns; its time over the other, less 1.
+    /// How much longer the product took than alone, in turns: the ratio of the times, minus 1.
     pub loss: f64,
 }
 
-/// Something that a subject does, on a thread of its own.
+/// Work of a subject, on its own thread.
 pub type Work<'a, S> = &'a (dyn Fn(&mut S) -> Result<()> + Sync);
 
 /// Each kind of work beside the product, in turns with the product alone.

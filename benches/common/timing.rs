@@ -1,5 +1,5 @@
-//! How time is taken: as medians, with the spread of the runs and what they cost the host's cores.
-//! Measurements that are compared are taken in turns.
+//! Timing: medians, with the spread of the runs and the time of the host's cores. Compared
+//! measurements are taken in turns.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -17,23 +17,23 @@ pub fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// What one run of some work took.
+/// The time of one run of some work.
 #[derive(Clone, Copy)]
 pub struct Sample {
-    /// On the clock.
+    /// Wall-clock time.
     pub seconds: f64,
-    /// Of all threads of this process together, by the system's count.
+    /// Time of all threads of this process, as counted by the system.
     pub core_seconds: f64,
 }
 
-/// One run of some work, on the clock and on the cores.
+/// Times one run of some work, on the clock and on the cores.
 pub fn clocked(work: impl FnOnce() -> Result<()>) -> Result<Sample> {
     let before = core_seconds();
     let seconds = seconds(work)?;
     Ok(Sample { seconds, core_seconds: core_seconds() - before })
 }
 
-/// What the threads of this process have used so far, in user and system mode.
+/// The time that the threads of this process have used so far, in user and system mode.
 fn core_seconds() -> f64 {
     // SAFETY: zeroes are a valid `rusage`, and the call may write it.
     let usage = unsafe {
@@ -49,7 +49,7 @@ fn core_seconds() -> f64 {
 pub struct Samples {
     /// Sorted.
     seconds: Vec<f64>,
-    /// Of a run on average, if they were counted.
+    /// The average of a run, if it was counted.
     core_seconds: Option<f64>,
 }
 
@@ -64,7 +64,7 @@ impl Samples {
         self.seconds.len()
     }
 
-    /// The same runs, if each did `count` things, as runs that did one.
+    /// Converts runs of `count` operations to runs of one.
     pub fn each(&self, count: usize) -> Samples {
         let each = |seconds: &f64| seconds / count as f64;
         Samples {
@@ -77,13 +77,13 @@ impl Samples {
         self.quantile(0.5)
     }
 
-    /// The seconds in which this part of the runs was done.
+    /// The seconds within which this part of the runs ended.
     pub fn quantile(&self, part: f64) -> f64 {
         let place = (part * self.count() as f64) as usize;
         self.seconds[place.min(self.count() - 1)]
     }
 
-    /// Of a run, on average. A single one is shorter than the system's clock is fine.
+    /// The average of a run. A single run is shorter than the resolution of the system's clock.
     pub fn core_seconds(&self) -> f64 {
         self.core_seconds.expect("the runs were clocked")
     }
@@ -97,8 +97,8 @@ impl From<Vec<f64>> for Samples {
     }
 }
 
-/// Measurements taken in turns, so that all of them meet the same machine. A turn is a few
-/// measurements in a row. The first is thrown away: then caches, clocks and threads are as in a
+/// Measurements taken in turns, so that all of them see the same machine. A turn is a few
+/// measurements in a row. The first is discarded: after it caches, clocks and threads are as in a
 /// program that does only this.
 fn in_turns<T, const N: usize>(
     count: usize,
@@ -150,7 +150,7 @@ pub fn seconds_of<S, const N: usize>(
     Ok(in_turns(count, all)?.map(Samples::from))
 }
 
-/// Something that a subject does.
+/// Work of a subject.
 type Work<'a, S> = &'a dyn Fn(&mut S) -> Result<()>;
 
 /// As [`seconds_of`], on the clock and on the cores.

@@ -1,4 +1,4 @@
-//! Many threads and few blocks: how fast the pool hands them round, and how evenly.
+//! Many threads and few blocks: how fast and how evenly the pool distributes them.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

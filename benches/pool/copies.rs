@@ -1,5 +1,5 @@
-//! The pool's memory in copies: what a short one costs with its allocation, and how fast a large
-//! one is.
+//! The pool's memory in copies: the time of a short copy with its allocation, and the speed of a
+//! large one.
 
 use std::hint::black_box;
 
@@ -98,7 +98,7 @@ pub fn small(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The speed of one large copy from and to memory that was registered, beside memory from the
+/// The speed of one large copy from and to registered memory, compared with memory from the
 /// runtime.
 pub fn large(bench: &Bench, report: &mut Report) -> Result<()> {
     let (bytes, size) = bench.large;

@@ -1,4 +1,4 @@
-//! New memory: what the first allocation of a pool costs, and what it costs to give it back.
+//! New memory: the time of a pool's first allocation, and the time to give it back.
 
 use std::fs;
 use std::time::Instant;

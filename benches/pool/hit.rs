@@ -1,4 +1,5 @@
-//! Allocate and drop blocks that the pool has: 4 KiB, 1 MiB and a mix of sizes, on 1 to 16 threads.
+//! Allocates and drops existing blocks of the pool: 4 KiB, 1 MiB and a mix of sizes, on 1 to 16
+//! threads.
 
 use std::hint::black_box;
 use std::thread;

@@ -1,4 +1,4 @@
-//! What the pool of page-locked memory costs.
+//! The costs of the pool of page-locked memory.
 //!
 //! `cargo bench --bench pool -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX]
 //! [--quick]`
@@ -14,10 +14,10 @@
 //!   ring     a queue                          ticks    a fine clock
 //! ```
 //!
-//! The workloads are those of `benches/peers`, so that the figures stand beside the peers' of the
-//! same run. Without a GPU the emulated device is measured: that says something about the pool's
-//! own cost, and nothing about page-locking and copies. `--quick` shows that everything works; its
-//! figures mean little, and figures of large memory have the smaller size in their names.
+//! The workloads are those of `benches/peers`, so that the figures can be compared with the peers'
+//! in the same run. Without a GPU the emulated device is measured, which shows the pool's own cost,
+//! but not the cost of page-locking and copies. `--quick` shows that everything works; its figures
+//! mean little, and figures of large memory have the smaller size in their names.
 
 mod budget;
 #[cfg(feature = "capi")]
@@ -45,7 +45,7 @@ const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 const SMALL: usize = 4 * KIB;
 
-/// What every measurement needs.
+/// The state of every measurement.
 struct Bench {
     device: Device,
     bare: Bare,
@@ -58,7 +58,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A new pool for each measurement, so that none finds what another left.
+    /// A new pool for each measurement, so that they do not affect each other.
     fn pool(&self) -> Result<PinnedPool> {
         PinnedPool::builder(&self.device).max_bytes(4 * GIB).build()
     }

@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! * `head <= tail <= head + ROOM`; slots `head .. tail`, modulo `ROOM`, hold an item each.
-//! * The producer alone writes `tail` and the slots beyond it, the consumer alone `head` and the
-//!   slots before `tail`: each is an exclusive borrow of the ring's one half.
+//! * Only the producer writes `tail` and the slots beyond it, and only the consumer `head` and the
+//!   slots before `tail`: each is an exclusive borrow of one half of the ring.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -14,7 +14,7 @@ use super::common::team::Patience;
 
 pub const ROOM: usize = 1024;
 
-/// On a pair of cache lines of its own, since lines are fetched in pairs.
+/// On its own pair of cache lines, because lines are fetched in pairs.
 #[repr(align(128))]
 struct Line(AtomicUsize);
 
@@ -31,7 +31,7 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 pub struct Producer<'r, T> {
     ring: &'r Ring<T>,
     tail: usize,
-    /// The consumer's position when it was last looked at.
+    /// The consumer's position when it was last read.
     head: usize,
 }
 

@@ -1,5 +1,5 @@
-//! What a growth costs other threads: the longest single hit, and the longest bare copy call, of a
-//! thread while another one grows the same pool.
+//! The cost of a growth for other threads: the longest single hit, and the longest bare copy call,
+//! of a thread while another one grows the same pool.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use super::ticks::{Clock, Samples};
 use super::{Bench, SMALL};
 
 const ROUNDS: usize = 5;
-/// How many samples are kept. The longest is noted even when there is no room.
+/// How many samples are kept. The longest is always kept.
 const ROOM: usize = 4_000_000;
 
 /// How the pool grows.
@@ -32,7 +32,7 @@ const GROWERS: [(&str, Option<Growth>); 4] = [
     ("allocate", Some(|pool| pool.page_locking(PageLocking::Allocate))),
 ];
 
-/// What the other thread does meanwhile.
+/// The work of the other thread.
 #[derive(Clone, Copy)]
 enum Victim {
     Hit,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// What an empty pair of readings and a nanosecond are in ticks, measured on this machine.
+/// The ticks of an empty pair of readings and of a nanosecond, measured on this machine.
 pub struct Clock {
     per_nanosecond: f64,
     empty: f64,
@@ -65,13 +65,13 @@ impl Samples {
         self.ticks.sort_unstable();
     }
 
-    /// Of the sorted samples; 0 if there are none.
+    /// A quantile of the sorted samples; 0 if there are none.
     pub fn quantile(&self, quantile: f64) -> f64 {
         let index = (self.ticks.len() as f64 * quantile) as usize;
         self.ticks.get(index).copied().unwrap_or(0).into()
     }
 
-    /// Of all operations, including those that found no room.
+    /// The longest of all operations, including those that found no room.
     pub fn longest(&self) -> f64 {
         self.longest.into()
     }

@@ -1,4 +1,4 @@
-//! What rounding costs on a mix of real sizes.
+//! The waste of rounding on a mix of real sizes.
 
 use std::collections::BTreeMap;
 

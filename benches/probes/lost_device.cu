@@ -1,10 +1,10 @@
-// What a lost device, or a runtime that unloads, still does to the host's memory.
+// Shows how a lost device, or a runtime that unloads, still writes to the host's memory.
 //
 //   nvcc -O2 -std=c++17 -arch=native lost_device.cu -o lost_device && ./lost_device [DEVICES]
 //
-// CUDA does not document whether copies that were enqueued before an error go on after it. This
+// CUDA does not document whether copies that were enqueued before an error continue after it. This
 // program finds out: long copies to page-locked memory run on one stream while a kernel on another
-// stream fails. Then it watches the memory. Each case runs in a process of its own. The answers are
+// stream fails. Then it watches the memory. Each case runs in its own process. The results are
 // printed as JSON.
 
 #include <chrono>
@@ -77,8 +77,8 @@ struct Copies {
   }
 };
 
-// For how long the memory goes on changing, in milliseconds. The watch ends when nothing has
-// changed for 300 ms.
+// How long the memory continues to change, in milliseconds. The watch ends when nothing has changed
+// for 300 ms.
 double changes_for(const char *host) {
   std::vector<char> seen(bytes / page);
   const auto start = Clock::now();
@@ -122,7 +122,7 @@ void lose(int copying, int lost, bool trap) {
               cudaGetErrorName(query), went_on, cudaGetErrorName(cudaEventQuery(work.end)));
 }
 
-// A copy on device 0 waits for an event of device 1, which lies behind a kernel that fails.
+// A copy on device 0 waits for an event of device 1, after a kernel that fails.
 void wait_for_lost_device() {
   cudaStream_t failing = make_stream(1);
   cudaEvent_t event = make_event(1);

@@ -1,4 +1,4 @@
-//! Many small copies at once. References: what the link carries, and a loop of the runtime's calls.
+//! Many small copies at once. References: the speed of the link, and a loop of the runtime's calls.
 
 use pinlane::Result;
 use pinlane::driver::{CopyKind, Item, RawStream};
@@ -83,8 +83,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The shortest time that a batch from page-locked memory can take: the kernel alone, its list made
-/// before, no use recorded.
+/// The shortest possible time of a batch from page-locked memory: the kernel alone, with a prepared
+/// list, without recording uses.
 fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Result<()> {
     let samples = if bench.quick { 3 } else { 31 };
     let mut items = bench.pool()?.alloc_zeroed::<Item>(blocks.host.len())?;

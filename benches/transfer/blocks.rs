@@ -8,7 +8,7 @@ use super::Bench;
 use super::common::cuda::Way;
 use super::common::timing::seconds;
 
-/// Which memory of the host, and which direction.
+/// The kind of host memory, and the direction.
 #[derive(Clone, Copy)]
 pub enum Kind {
     Pageable(Way),
@@ -22,10 +22,10 @@ impl Kind {
     }
 }
 
-/// How the device blocks and the page-locked blocks lie.
+/// The placement of the device blocks and the page-locked blocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Each block is a buffer of its own.
+    /// Each block is a separate buffer.
     Apart,
     /// The blocks are views of one buffer, with gaps between them, so that no two of them can be
     /// copied as one.
@@ -79,8 +79,9 @@ impl Blocks {
         (gpu, self.pinned[buffer].as_ptr().wrapping_add(at * self.stride))
     }
 
-    /// Seconds for a batch of the first `count` blocks, from the call until the data is there, by
-    /// `route` or by the rule's. The list is made before. `None` if the route is not possible.
+    /// Seconds for a batch of the first `count` blocks, from the call until the data has arrived,
+    /// by `route` or by the rule's route. The list is made before. `None` if the route is not
+    /// possible.
     pub fn batch(&mut self, kind: Kind, count: usize, route: Option<Route>) -> Result<Option<f64>> {
         let stream = self.stream.clone();
         let time = match kind.way() {

@@ -21,8 +21,8 @@ impl<'a> Ceiling<'a> {
     pub fn new(bench: &'a Bench, bytes: usize) -> Result<Self> {
         let gpu = bench.device_memory(bytes)?;
         let host = bench.bare.host_alloc(bytes);
-        // SAFETY: the block has this many bytes, and nobody else uses it. It is written so that its
-        // pages are there.
+        // SAFETY: the block has this many bytes and no other user. It is written so that its pages
+        // exist.
         unsafe { host.as_ptr().write_bytes(1, bytes) };
         Ok(Ceiling { bare: &bench.bare, host, gpu })
     }
@@ -31,12 +31,12 @@ impl<'a> Ceiling<'a> {
         self.bare.name("one bare cudaMemcpyAsync, pinned")
     }
 
-    /// Seconds from the call until the data is there.
+    /// Seconds from the call until the data has arrived.
     pub fn copy(&self, way: Way, bytes: usize) -> Result<f64> {
         self.copies(way, 1, bytes)
     }
 
-    /// Seconds for `count` copies in a row. At the end of the memory they start again at its
+    /// Seconds for `count` copies in a row. At the end of the memory they wrap around to its
     /// beginning.
     pub fn copies(&self, way: Way, count: usize, bytes: usize) -> Result<f64> {
         let places = (self.gpu.len() / bytes.max(1)).max(1);

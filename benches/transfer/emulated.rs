@@ -1,5 +1,5 @@
-//! How many small operations a second the emulated device makes, with its search for races and
-//! without. Random programs cost that much.
+//! How many small operations a second the emulated device makes, with and without its search for
+//! races. This is the cost of random programs.
 
 use pinlane::driver::{HostFlags, StreamFlags};
 use pinlane::emulated::Emulator;
@@ -68,7 +68,7 @@ fn through_crate(machine: &Emulator) -> Result<impl FnMut(usize) -> Result<f64>>
     })
 }
 
-/// Rounds of seven calls of the driver, on two streams that hand over to each other.
+/// Rounds of seven driver calls, on two streams that wait for each other.
 fn at_the_seam(machine: &Emulator) -> impl FnMut(usize) -> Result<f64> {
     const DONE: &str = "the emulated device has the memory";
     let driver = machine.driver();
@@ -82,8 +82,8 @@ fn at_the_seam(machine: &Emulator) -> impl FnMut(usize) -> Result<f64> {
     move |count| {
         seconds(|| {
             for _ in 0..count {
-                // SAFETY: the streams and events are live; the memory is there until the process
-                // ends and is used by these calls only, in the order of the two events.
+                // SAFETY: the streams and events are live; the memory exists until the process ends
+                // and is used only by these calls, in the order of the two events.
                 unsafe {
                     driver.stream_wait_event(first, back).expect(DONE);
                     driver.copy_h2d(first, gpu, source.as_ptr(), BYTES).expect(DONE);

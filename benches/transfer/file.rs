@@ -1,4 +1,4 @@
-//! Uploads of files that are in memory: what it costs to load a model without a disk.
+//! Uploads of files that are in memory: the time to load a model without a disk.
 //!
 //! The file is a safetensors file with tensors of 32 MiB, like that of the peers
 //! (`benches/peers/loaders.py`). A load is everything that a program does: opening the file,
@@ -117,7 +117,7 @@ fn measure(
     Ok(())
 }
 
-/// Loads every tensor of a file into device memory of its own.
+/// Loads every tensor of a file into its own device memory.
 fn load(device: &Device, stream: &Stream, path: &Path) -> Result<Vec<DeviceBuf<u8>>> {
     let ranges = ranges(path)?;
     let file = FileReader::open(path)?;
@@ -143,7 +143,7 @@ fn load_to_one(device: &Device, stream: &Stream, path: &Path) -> Result<Vec<Devi
     Ok(vec![memory])
 }
 
-/// Where the tensors lie: the offset in the file and the size of each, in bytes.
+/// The offset in the file and the size of each tensor, in bytes.
 fn ranges(path: &Path) -> Result<Vec<(u64, usize)>> {
     let mut file = File::open(path)?;
     let mut length = [0; 8];

@@ -1,5 +1,5 @@
-//! What copies of pageable memory cost: seconds of the host's cores, how late a short copy may be
-//! when other threads want all of them, and the GPU's energy.
+//! The costs of copies of pageable memory: seconds of the host's cores, the delay of a short copy
+//! when other threads use all of them, and the GPU's energy.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,8 @@ use super::{Bench, GIB, KIB, MIB};
 const CORES: &str = "host.core_seconds_per_gb";
 const JOULES: &str = "host.joules_per_gb";
 const SHORT: usize = 4 * KIB;
-/// For how long copies follow each other while the energy is counted, which the driver does some
-/// ten times a second.
+/// How long copies are repeated while the energy is counted, which the driver does about ten times
+/// a second.
 const COUNTED: Duration = Duration::from_millis(1500);
 
 const CORES_METHOD: &str = "seconds of all threads of the process, by getrusage, for a GB of a \

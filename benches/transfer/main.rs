@@ -1,4 +1,4 @@
-//! What transfers cost: pinned, staged and batched copies, files, overlap, peers.
+//! The costs of transfers: pinned, staged and batched copies, files, overlap, peers.
 //!
 //! `cargo bench --bench transfer -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX]
 //! [--quick] [--cublas FILE] [--files FOLDER]`
@@ -19,16 +19,16 @@
 //!   blocks    the memory of the batches
 //! ```
 //!
-//! Every figure stands beside its reference from the same run. The two are taken in turns, so that
-//! both meet the same machine. Time is taken in two ways:
+//! Every figure has a reference from the same run. The two are measured in turns, so that both see
+//! the same machine. There are two ways of timing:
 //!
 //! * *Held*: device time between two events. All work is enqueued before any of it runs, so the
 //!   figure contains no time of the host.
-//! * *End to end*: the host's clock, from the call until the data is there.
+//! * *End to end*: the host's clock, from the call until the data has arrived.
 //!
-//! Without a GPU the emulated device is measured. That says something about this crate's own cost
-//! and nothing about copies. `--quick` shows that everything works. It leaves large sizes out, and
-//! its figures mean little.
+//! Without a GPU the emulated device is measured, which shows this crate's own cost, but not the
+//! cost of copies. `--quick` shows that everything works. It leaves large sizes out, and its
+//! figures mean little.
 
 mod batch;
 mod blocks;
@@ -72,19 +72,19 @@ const SIZES: [(&str, usize); 4] =
 /// A tensor of a million floats.
 const TENSOR: usize = 4_000_000;
 
-/// What every measurement needs.
+/// The state of every measurement.
 struct Bench {
     device: Device,
     bare: Bare,
     quick: bool,
-    /// Where cuBLAS is.
+    /// The path of cuBLAS.
     cublas: Option<String>,
     /// The folder for the files that are measured.
     files: Option<String>,
 }
 
 impl Bench {
-    /// A new pool for each measurement, so that none depends on another.
+    /// A new pool for each measurement, so that they do not affect each other.
     fn pool(&self) -> Result<PinnedPool> {
         PinnedPool::builder(&self.device).max_bytes(4 * GIB).build()
     }

@@ -20,7 +20,7 @@ const STAGED: &str =
     "the same while another thread uploads a pageable slice of 64 MiB over and over";
 const STAGED_DOWN: &str = "the same while it downloads such a slice";
 
-/// Copies both ways on streams of their own.
+/// Copies both ways, on separate streams.
 struct Copies {
     up: Stream,
     down: Stream,
@@ -89,7 +89,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 }
 
 impl Copies {
-    /// Measures while copies run. If the copies end first, the measurement is thrown away.
+    /// Measures while copies run. If the copies end first, the measurement is discarded.
     fn during(&mut self, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
         loop {
             let last = self.enqueue()?;
@@ -127,7 +127,7 @@ fn beside_slices(bench: &Bench, way: Way, measure: impl FnOnce() -> Result<f64>)
     beside(copy, measure).map(|(time, _)| time)
 }
 
-/// The bytes that scattered rows have together.
+/// The total bytes of the scattered rows.
 const SCATTERED: usize = 64 * MIB;
 const BUSY: &str = "GB/s of scattered page-locked rows by download_rows or upload_rows, 64 MiB a \
     call, one after the other, while the products of overlap.matmul run; median. The reference is \

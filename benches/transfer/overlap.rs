@@ -1,4 +1,4 @@
-//! A pipeline of H2D, kernels and D2H over chunks, beside its longest stage alone.
+//! A pipeline of H2D, kernels and D2H over chunks, compared with its longest stage alone.
 //!
 //! ```text
 //!   up       | chunk 0 | chunk 1 | chunk 2 | ...
@@ -19,7 +19,7 @@ use super::common::figures::{Figure, Report};
 use super::common::timing::{median, medians_of, seconds};
 use super::{Bench, GIB, KIB, MIB};
 
-/// How many chunks are on the device: one in each stage, and one to spare.
+/// How many chunks are on the device: one in each stage, and a spare one.
 const RING: usize = 4;
 
 const METHOD: &str = "upload, kernels and download of 1 GiB of pinned memory in chunks of 4 MiB on \
@@ -113,8 +113,8 @@ impl Pipeline {
         let (to, from) = (self.ring[0].as_device_ptr(), self.ring[1].as_device_ptr());
         seconds(|| {
             for start in (0..self.source.len()).step_by(self.chunk) {
-                // SAFETY: the chunks lie in the blocks, which are borrowed exclusively. Nothing
-                // else uses them: the other measurements are complete, and these copies are waited
+                // SAFETY: the chunks lie in the blocks, which are borrowed exclusively. They have
+                // no other user: the other measurements are complete, and these copies are waited
                 // for below.
                 unsafe {
                     up.upload(to, source.add(start), self.chunk);

@@ -41,9 +41,9 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             &mut || {
                 held.seconds(&[bare.stream()], || {
                     for _ in 0..COPIES {
-                        // SAFETY: both blocks are live, each on its device. Nobody else uses them:
-                        // the tracked copies are complete, and these copies will be before the
-                        // measurement ends.
+                        // SAFETY: both blocks are live, each on its device. They have no other
+                        // user: the tracked copies are complete, and these copies will be before
+                        // the measurement ends.
                         unsafe { bare.copy_peer(target, source, bytes) };
                     }
                     Ok(())

@@ -9,7 +9,7 @@ use super::common::held::Held;
 use super::common::timing::{medians, medians_of, seconds};
 use super::{Bench, MIB, SIZES, rate};
 
-/// How many bytes a held measurement copies in all. Short copies are repeated until then.
+/// How many bytes a held measurement copies in total. Short copies are repeated.
 const HELD: usize = 256 * MIB;
 
 const HELD_METHOD: &str = "tracked copies, enqueued while a kernel held the stream, device time; \
@@ -69,8 +69,8 @@ fn one_way(bench: &Bench, report: &mut Report, name: &str, bytes: usize) -> Resu
         let host = bench.pool()?.alloc_zeroed(bytes)?;
         Ok(Ends { host, gpu: bench.device_memory(bytes)?, stream, bare: &bench.bare })
     };
-    // A stream whose handle was given out makes more checks in every call. So the end-to-end
-    // figures use another stream.
+    // An exposed stream makes more checks in every call. So the end-to-end figures use another
+    // stream.
     let timed = bench.device.stream()?;
     let mut subjects = (ends(timed.clone())?, ends(bench.device.stream()?)?);
     for (way_name, way) in [("h2d", Way::H2D), ("d2h", Way::D2H)] {
@@ -140,7 +140,7 @@ fn both_ways(bench: &Bench, report: &mut Report, name: &str, bytes: usize) -> Re
             &mut || {
                 held.seconds(&[bare.stream(), other.stream()], || {
                     for _ in 0..COPIES {
-                        // SAFETY: all four blocks are live. Nobody else uses them: the tracked
+                        // SAFETY: all four blocks are live. They have no other user: the tracked
                         // copies are complete, and these will be before the measurement ends.
                         unsafe {
                             bare.upload(on_there, source.as_ptr(), bytes);

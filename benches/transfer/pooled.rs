@@ -1,5 +1,5 @@
-//! Slices in memory of a pool, which the device copies as they are: beside what the link carries,
-//! beside pageable memory, and what it costs to find out whose memory a slice is.
+//! Slices in memory of a pool, which the device copies directly: compared with the link's speed and
+//! with pageable memory; and the time to find the owner of a slice's memory.
 
 use std::hint::black_box;
 
@@ -64,7 +64,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// A slice of a pool's memory, beside the ceiling and beside a pageable one.
+/// A slice of a pool's memory, compared with the ceiling and with a pageable one.
 fn one(bench: &Bench, report: &mut Report, name: String, way: Way, bytes: usize) -> Result<()> {
     let mut subject = Subject::new(bench, bytes)?;
     let ceiling = Ceiling::new(bench, bytes)?;
@@ -87,7 +87,7 @@ fn one(bench: &Bench, report: &mut Report, name: String, way: Way, bytes: usize)
     Ok(())
 }
 
-/// What it costs to find out that a slice is pageable.
+/// The time to find out that a slice is pageable.
 fn lookup(bench: &Bench, report: &mut Report) -> Result<()> {
     let samples = if bench.quick { 3 } else { 101 };
     let pool = bench.pool()?;
@@ -132,7 +132,7 @@ fn lookup(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The whole buffer in pieces of an entry each.
+/// The whole buffer in pieces of one entry each.
 fn parts(gpu: &mut DeviceBuf<u8>) -> Result<Vec<pinlane::DeviceSliceMut<'_, u8>>> {
     let mut rest = gpu.as_slice_mut();
     let mut parts = Vec::with_capacity(ENTRIES);

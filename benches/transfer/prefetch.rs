@@ -1,5 +1,5 @@
-//! A pipeline of batches of pageable memory whose consumer does nothing else, beside what the link
-//! carries. And what one batch that is ready costs the consumer.
+//! A pipeline of batches of pageable memory whose consumer does nothing else, compared with the
+//! link's speed. And the cost of one ready batch for the consumer.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::common::timing::{medians, medians_of, seconds};
 use super::{Bench, MIB, rate};
 
 const BATCH: usize = 16 * MIB;
-/// How many batches differ, so that no cache holds what is read.
+/// How many batches differ, so that no cache holds the data.
 const RING: usize = 64;
 const DEPTH: usize = 3;
 /// The pause between the last batch ahead and the call that is timed.
@@ -98,7 +98,7 @@ fn until_next(batches: &mut Batches) -> Result<f64> {
     while progress.uploaded() < progress.yielded() + DEPTH as u64 {
         spin_loop();
     }
-    // The worker counts a batch before it hands it over.
+    // The worker counts a batch before it delivers it.
     let uploaded = Instant::now();
     while uploaded.elapsed() < PAUSE {
         spin_loop();
@@ -187,7 +187,7 @@ impl Wait {
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        // SAFETY: the event was created by this driver, and nobody uses it any more.
+        // SAFETY: the event was created by this driver, and is no longer used.
         let _ = unsafe { self.driver.event_destroy(self.event) };
     }
 }

@@ -1,4 +1,4 @@
-//! Copies from and to pageable memory, beside what the link carries.
+//! Copies from and to pageable memory, compared with the link's speed.
 
 use std::hint::black_box;
 use std::thread;
@@ -14,7 +14,7 @@ use super::{Bench, GIB, KIB, MIB, SIZES, TENSOR, rate};
 const METHOD: &str = "one pageable slice, from the call until the data is there, host's clock; \
     median, in turns with the reference";
 
-/// What the host alone can do. No copy from or to pageable memory is faster than that.
+/// The speed of the host alone. No copy from or to pageable memory is faster than that.
 const HOST: &str = "staged.host_copy";
 const HOST_METHOD: &str = "8 threads that copy 1 GiB of pageable memory to 16 MiB of it, 256 KiB \
     at a time, by memcpy, without a device; median";

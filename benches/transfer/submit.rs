@@ -1,4 +1,4 @@
-//! What the call of a tracked copy costs over that of the bare `cudaMemcpyAsync`.
+//! The extra time of a tracked copy's call over the bare `cudaMemcpyAsync`.
 
 use pinlane::Result;
 
@@ -34,7 +34,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             &mut || {
                 let time = seconds(|| {
                     for _ in 0..CALLS {
-                        // SAFETY: both blocks are live, and nobody writes the host's. The copies
+                        // SAFETY: both blocks are live, and the host's is not written. The copies
                         // are waited for below.
                         unsafe { bench.bare.upload(other.as_device_ptr(), host.as_ptr(), SMALL) };
                     }

@@ -1,4 +1,4 @@
-//! Never slower than the runtime, also when many threads copy at once. Each thread copies its own
+//! Never slower than the runtime, even if many threads copy at once. Each thread copies its own
 //! memory on its own stream.
 
 use std::sync::Mutex;
@@ -50,7 +50,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                     ],
                 )?;
                 let pair = pairs[0].lock().expect("no panic");
-                // As for one thread: cudaMemcpy returns from an upload before its data is there.
+                // As for one thread: cudaMemcpy returns from an upload before its data has arrived.
                 let (reference, theirs) = match way {
                     Way::H2D => (pair.name(Call::Async), by_async),
                     Way::D2H => faster(&pair, by_async, by_sync),

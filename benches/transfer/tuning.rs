@@ -1,6 +1,6 @@
-//! Options of staging for this run, in place of the defaults: `--threads N --copying N --cores
-//! A,B,.. --ring N --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. They
-//! serve to find the defaults. Figures that are kept are taken with the defaults.
+//! Options of staging for this run, instead of the defaults: `--threads N --copying N --cores
+//! A,B,.. --ring N --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. They are
+//! for finding the defaults. Published figures use the defaults.
 
 use std::error::Error;
 use std::str::FromStr;

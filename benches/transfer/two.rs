@@ -1,5 +1,5 @@
-//! Two devices that are fed from ordinary memory at the same time, beside what the links and the
-//! host carry.
+//! Two devices that are fed from ordinary memory at the same time, compared with the speed of the
+//! links and the host.
 
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -46,7 +46,7 @@ impl Lane {
         let mut gpu = device.alloc::<u8>(bytes)?;
         stream.fill(&mut gpu, 0)?.wait()?;
         let pinned = bare.host_alloc(bytes);
-        // SAFETY: the block has this many bytes, and nobody else uses it.
+        // SAFETY: the block has this many bytes, and no other user.
         unsafe { pinned.as_ptr().write_bytes(1, bytes) };
         let (source, target) = (vec![1u8; bytes], vec![1u8; bytes]);
         Ok(Lane { bare, stream, gpu, source, target, pinned })
@@ -126,7 +126,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Seconds until all lanes are done, which start together.
+/// Starts all lanes together, and returns the seconds until all are done.
 fn together(lanes: &[Mutex<Lane>], work: impl Fn(&mut Lane) -> Result<()> + Sync) -> Result<f64> {
     let gate = Gate::new(lanes.len() + 1);
     thread::scope(|scope| {

@@ -1,5 +1,5 @@
-//! Never slower than the runtime: pageable memory of every size, beside the faster of the runtime's
-//! two calls on the same memory.
+//! Never slower than the runtime: pageable memory of every size, compared with the faster of the
+//! runtime's two calls on the same memory.
 
 use std::time::Instant;
 
@@ -108,8 +108,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                     &|pair| pair.until_reusable(way, offset, bytes),
                 ],
             )?;
-            // cudaMemcpy returns from an upload when the source may be reused, not when the data is
-            // there.
+            // cudaMemcpy returns from an upload when the source may be reused, not when the data
+            // has arrived.
             let (reference, theirs) = match way {
                 Way::H2D => (pair.name(Call::Async), by_async),
                 Way::D2H => faster(&pair, by_async, by_sync),

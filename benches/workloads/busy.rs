@@ -1,4 +1,4 @@
-//! Copies beside a matrix product: how fast they are, and what the product loses.
+//! Copies beside a matrix product: their speed, and the loss of the product.
 
 use pinlane::Result;
 

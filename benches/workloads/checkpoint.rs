@@ -1,4 +1,4 @@
-//! All tensors of a device go to files in memory. Reference: as many bare copies to page-locked
+//! Saves all tensors of a device to files in memory. Reference: as many bare copies to page-locked
 //! memory, and no file.
 
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ const SHARDED: &str = "the same to 8 new files, by a thread each: it downloads 8
     page-locked memory while it writes those before";
 const FIRST: &str = "the first time in this process";
 
-/// How the bytes get to files.
+/// The way of the bytes to files.
 #[derive(Clone, Copy)]
 enum Way {
     Mapped,
@@ -181,7 +181,7 @@ impl Checkpoint {
     /// Writes a file of some tensors.
     fn write(&self, path: &Path, tensors: &[DeviceBuf<u8>]) -> Result<()> {
         let (file, stream) = (File::create_new(path)?, self.device.stream()?);
-        // The one that is downloaded to, and the one before it, whose bytes are written.
+        // The destination of the current download, and the previous one, whose bytes are written.
         let mut buffers = [self.pool.alloc::<u8>(CHUNK)?, self.pool.alloc(CHUNK)?];
         let mut before = None;
         let mut offset = 0;
@@ -210,13 +210,13 @@ impl Checkpoint {
         let to = buffer.write()?.as_mut_ptr();
         for tensor in &self.tensors {
             // SAFETY: both have the same length and are idle: every save is waited for, as these
-            // copies are below. Nobody else uses the block.
+            // copies are below. The block has no other user.
             unsafe { self.bare.download(to, tensor.as_device_ptr(), tensor.len()) };
         }
         self.bare.synchronize()
     }
 
-    /// Looks at every byte of files that have `share` tensors each.
+    /// Checks every byte of files with `share` tensors each.
     fn check(&self, share: usize) {
         let (bytes, count) = (self.tensors[0].len(), self.tensors.len());
         thread::scope(|scope| {

@@ -1,5 +1,5 @@
 //! Rows of an embedding table in host memory are gathered by their numbers for every step.
-//! Reference: threads gather them into page-locked memory, and one copy takes them up.
+//! Reference: threads gather them into page-locked memory, and one copy uploads them.
 
 use std::ptr::NonNull;
 use std::thread;
@@ -136,15 +136,14 @@ struct Gathered {
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to this value alone, and the runtime's calls may be made on any
-// thread.
+// SAFETY: only this value owns the memory, and the runtime's calls may be made on any thread.
 unsafe impl Send for Gathered {}
 
 impl Gathered {
     fn new(bench: &Bench, bytes: usize) -> Result<Self> {
         let bare = bench.bare.another(&bench.device)?;
         let memory = bare.host_alloc(bytes);
-        // SAFETY: the block has this many bytes, and nobody else uses it.
+        // SAFETY: the block has this many bytes, and no other user.
         unsafe { memory.as_ptr().write_bytes(0, bytes) };
         Ok(Gathered { bare, memory, bytes })
     }

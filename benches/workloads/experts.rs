@@ -1,5 +1,5 @@
-//! Weights on demand: each step computes with a few experts out of a large host set, while those of
-//! the next step go up. Reference: the longer of the two alone, the copies by bare calls.
+//! Weights on demand: each step computes with a few experts of a large host set, while the experts
+//! of the next step are uploaded. Reference: the longer of the two alone, the copies by bare calls.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ struct Experts {
     places: [Vec<DeviceBuf<u8>>; 2],
     order: Vec<usize>,
     compute: Compute,
-    /// What the experts summed up to on the device, in the order of their use.
+    /// The checksums of the experts on the device, in the order of their use.
     sums: DeviceBuf<u64>,
     bare: Bare,
 }
@@ -102,7 +102,7 @@ impl Experts {
         })
     }
 
-    /// All steps. That a place is free, and that its experts are there, the buffers take care of.
+    /// Runs all steps. The buffers order the reuse of a place, and the arrival of its experts.
     fn steps(&mut self, from_pinned: bool) -> Result<()> {
         let Experts { copies, pinned, pageable, places, order, compute, sums, .. } = self;
         for (step, chosen) in order.chunks(CHOSEN).enumerate() {
@@ -138,7 +138,7 @@ impl Experts {
         self.bare.synchronize()
     }
 
-    /// Whether every step has read its own experts. Forgets what was read.
+    /// Checks that every step has read its own experts, and resets the sums.
     fn check(&mut self) -> Result<()> {
         let mut sums = vec![0u64; SET];
         self.copies.download_slice(&self.sums, &mut sums)?;

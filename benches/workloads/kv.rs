@@ -1,5 +1,5 @@
-//! A KV cache is swapped: blocks of all layers go to the host and come back, at places that two
-//! lists of numbers name. Reference: `cudaMemcpyBatchAsync` with a list of all blocks.
+//! Swaps a KV cache: blocks of all layers go to the host and come back, at places that two lists of
+//! numbers name. Reference: `cudaMemcpyBatchAsync` with a list of all blocks.
 
 use std::sync::Arc;
 
@@ -133,7 +133,7 @@ impl Swap {
         Ok(())
     }
 
-    /// Blocks go up by one way and come down by the other.
+    /// Uploads blocks by one way, and downloads them by the other.
     fn check(&mut self) -> Result<()> {
         for ours_up in [true, false] {
             self.fill(true)?;

@@ -1,4 +1,4 @@
-//! What users do, whole: five workloads, each from the call until the data is there.
+//! Five complete workloads of users, each from the call until the data has arrived.
 //!
 //! `cargo bench --bench workloads -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX]
 //! [--quick] [--cublas FILE] [--files FOLDER] [--tensors COUNT]`
@@ -12,11 +12,11 @@
 //!   mapping      a new file as memory
 //! ```
 //!
-//! `benches/peers/workloads.py` does the same with PyTorch: the sizes stand in both. A figure's
-//! reference is what a program can do by CUDA's own calls, in turns with it. Lists are made while
-//! the clock runs. Every workload checks its bytes once, outside the clock.
+//! `benches/peers/workloads.py` does the same with PyTorch: the sizes are the same in both. A
+//! figure's reference is the same job by CUDA's own calls, measured in turns. The time includes
+//! making lists. Every workload checks its bytes once, outside of the time.
 //!
-//! Without a GPU the emulated device does all of it, small. That says nothing about copies.
+//! Without a GPU the emulated device runs small versions, whose times say nothing about copies.
 //! `--quick` is small everywhere. `--tensors` is how many tensors of 32 MiB a checkpoint has.
 
 mod busy;
@@ -40,15 +40,15 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 const GIB: usize = 1 << 30;
 
-/// What every workload needs.
+/// The state of every workload.
 struct Bench {
     device: Device,
     bare: Bare,
     /// A short run, which shows that everything works.
     small: bool,
-    /// Where cuBLAS is.
+    /// The path of cuBLAS.
     cublas: Option<String>,
-    /// The folder for files, and how many tensors a checkpoint has, if that was said.
+    /// The folder for files, and the number of tensors of a checkpoint, if given.
     files: Option<String>,
     tensors: Option<usize>,
 }

@@ -33,14 +33,14 @@ impl Mapping {
 
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the mapping has this many bytes, which are the file's, and is borrowed
-        // exclusively. The file is new, and nobody else opens it meanwhile.
+        // exclusively. The file is new, and no other program opens it.
         unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), self.bytes) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was mapped by `create`, and nobody borrows it any more.
+        // SAFETY: the range was mapped by `create`, and is no longer borrowed.
         unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,5 +1,6 @@
-//! The state of an optimizer lives on the device, and the CPU makes the step: all goes down, is
-//! changed, and goes up again. Reference: the same by bare copies, nothing at the same time.
+//! The state of an optimizer lives on the device, and the CPU makes the step: everything is
+//! downloaded, changed, and uploaded again. Reference: the same by bare copies, one after the
+//! other.
 
 use std::slice;
 use std::sync::Mutex;
@@ -14,7 +15,7 @@ use super::common::timing::samples_of;
 use super::{Bench, KIB, MIB};
 
 const NAME: &str = "workload.optimizer";
-/// What is copied by one call.
+/// The groups of tensors; one call copies a group.
 const GROUPS: usize = 8;
 /// The tensors of a group: how many, and how many bytes each has.
 const TENSORS: [(usize, usize); 2] = [(8, 16 * MIB), (64, 16 * KIB)];
@@ -82,7 +83,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 }
 
 impl Optimizer<'_> {
-    /// Down, the change if it is wanted, and up. The buffers order the streams.
+    /// Downloads, changes if wanted, and uploads. The buffers order the streams.
     fn run(&mut self, changes: bool) -> Result<()> {
         for group in &mut self.groups {
             self.down.download_pairs(group)?;
@@ -123,7 +124,7 @@ impl Optimizer<'_> {
         Ok(())
     }
 
-    /// Puts numbers on the device, makes a step, and looks at every number there.
+    /// Puts numbers on the device, makes a step, and checks every number there.
     fn check(&mut self) -> Result<()> {
         for group in &mut self.groups {
             for (tensor, numbers) in parts(group)?.into_iter().enumerate() {
@@ -174,12 +175,12 @@ fn change(group: &mut Pairs<'_, f32>, threads: usize) -> Result<()> {
     Ok(())
 }
 
-/// The host's side of all pairs.
+/// The host side of all pairs.
 fn parts<'p>(group: &'p mut Pairs<'_, f32>) -> Result<Vec<&'p mut [f32]>> {
     let count = group.len();
     let part = |pair| {
         let part = group.host_mut(pair).into_write()?;
-        // SAFETY: every pair is a buffer of its own, and all are borrowed exclusively for 'p.
+        // SAFETY: every pair is a separate buffer, and all are borrowed exclusively for 'p.
         Ok(unsafe { slice::from_raw_parts_mut(part.as_mut_ptr(), part.len()) })
     };
     (0..count).map(part).collect()

@@ -1,4 +1,4 @@
-//! Bytes that say where they come from: each block has a number, and each of its words its place.
+//! Bytes that identify their place: each word contains the number of its block and its own place.
 
 /// Writes the bytes of the block with this number. A block is whole words.
 pub fn write(number: usize, block: &mut [u8]) {

@@ -1,4 +1,4 @@
-//! The layers of the crate: an arrow never runs back up, and files stay small.
+//! The layers of the crate: no layer uses a higher one, and files stay small.
 //!
 //! ```text
 //!   capi
@@ -12,19 +12,19 @@
 //!   process
 //! ```
 //!
-//! `device` and `stream` stand beside `copy`. They are the public handles: a device owns what its
-//! copies share, the engine of `copy`, and the verbs of `copy` are methods of `Stream`. So each
-//! names the other, and no order of the three is truer than another.
+//! `device`, `stream` and `copy` share a layer. A device owns the engine of `copy`, which its
+//! copies share, and the functions of `copy` are methods of `Stream`. So the three use each other,
+//! and have no order.
 //!
-//! Everything may use `error` and `sync`. Unit tests may use everything: they are callers.
-//! Doc links do not count; the re-exports of `lib.rs` neither.
+//! Everything may use `error` and `sync`. Unit tests may use everything, because they are callers.
+//! Doc links and the re-exports of `lib.rs` do not count.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::sources::{Source, identifier, published, sources};
 
-/// From the top down; a layer uses itself and those below it.
+/// From the top down. A layer may use itself and those below it.
 const LAYERS: [&[&str]; 9] = [
     &["capi"],
     &["prefetch", "file", "batch", "staging", "dlpack"],
@@ -37,7 +37,7 @@ const LAYERS: [&[&str]; 9] = [
     &["process"],
 ];
 
-/// Below them all.
+/// Below all layers.
 const FOUNDATION: [&str; 2] = ["error", "sync"];
 
 const LONGEST_FILE: usize = 600;
@@ -52,7 +52,7 @@ fn uses(source: &Source) -> BTreeSet<String> {
     let code = code.collect::<Vec<_>>().join("\n");
     let paths = code.split("crate::").skip(1);
     let names = paths.flat_map(|path| match path.strip_prefix('{') {
-        // The names directly in the braces: those behind a comma or the brace itself.
+        // The names directly in the braces: those after a comma or the brace.
         Some(group) => group
             .split('}')
             .next()
@@ -82,7 +82,7 @@ fn no_arrow_runs_back_up() {
             continue;
         };
         for used in uses(source).iter().filter(|used| !FOUNDATION.contains(&used.as_str())) {
-            // A name that is no module is a re-export of the root, the top of everything.
+            // A name that is not a module is a re-export of the root, which is above all layers.
             let theirs = layer_of(used).unwrap_or(0);
             arrows += 1;
             let down = theirs >= ours;
@@ -105,7 +105,7 @@ fn every_module_of_the_root_has_a_layer() {
     assert_eq!(modules, layered);
 }
 
-/// The tag in a handle says its type, so that one of another type is found.
+/// The tag in a handle tells its type, so that a handle of another type is detected.
 #[test]
 fn no_two_types_of_handles_have_the_same_tag() {
     let sources = sources();

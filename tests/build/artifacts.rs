@@ -1,7 +1,7 @@
-//! The crate as the running build has compiled it, for tests that compile against it.
+//! The crate as compiled by the running build, for tests that compile against it.
 //!
-//! The tests ask Cargo to build what is built already: in the same folder, with the same profile
-//! and features, it has nothing to do and says where everything is.
+//! The tests let Cargo build the crate again, in the same folder, with the same profile and
+//! features. Cargo then has nothing to do, and prints where everything is.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 pub struct Artifacts {
-    /// The crate and those that it depends on.
+    /// The crate and its dependencies.
     libraries: Vec<PathBuf>,
-    /// The folder that they lie in.
+    /// Their folder.
     dependencies: PathBuf,
     /// The folders of system libraries, as arguments of a linker.
     #[cfg_attr(not(feature = "capi"), allow(dead_code))]
@@ -24,7 +24,7 @@ pub fn get() -> &'static Artifacts {
 }
 
 impl Artifacts {
-    /// A compiler of Rust that knows these crates. It runs in the project's folder.
+    /// A Rust compiler that knows these crates. It runs in the project's folder.
     pub fn rustc(&self, crates: &[&str]) -> Command {
         let mut command = Command::new(rustc());
         command.args(["--edition", "2024"]);
@@ -51,7 +51,7 @@ pub fn rustc() -> OsString {
     std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
 }
 
-/// Whether it is the name of a target. The folder of all targets may have any other.
+/// Whether it is the name of a target. The folder of all targets may have any other name.
 fn is_triple(name: &OsStr) -> bool {
     let list = Command::new(rustc()).args(["--print", "target-list"]).output();
     let list = list.expect("rustc starts").stdout;
@@ -86,8 +86,8 @@ pub fn example(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// Calls Cargo for the profile, features and folder of this program. Gives the folder of libraries,
-/// and Cargo's messages.
+/// Calls Cargo for the profile, features and folder of this program. Returns the folder of
+/// libraries, and Cargo's messages.
 fn cargo(arguments: &[&str]) -> (PathBuf, String) {
     // target/[TRIPLE/]PROFILE/deps/PROGRAM
     let program = std::env::current_exe().expect("this program");

@@ -1,4 +1,4 @@
-//! The build script on toolkits that look sound until they are used.
+//! The build script with toolkits that look usable and are not.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::script;
 use crate::search::header;
 
-/// A toolkit whose nvcc is `nvcc`, a shell script, and a libclang that must not be needed.
+/// A toolkit whose nvcc is `nvcc`, a shell script, and a libclang that the build must not need.
 struct Fake {
     folder: PathBuf,
     variables: Vec<(&'static str, PathBuf)>,
@@ -46,7 +46,7 @@ impl Fake {
         script::run(self.variables.iter().map(|(name, value)| (*name, value.as_os_str())))
     }
 
-    /// The errors of a build that must stop, without a trace of CUDA in what Cargo gets.
+    /// The errors of a build that must stop, without passing anything of CUDA to Cargo.
     fn errors(&self) -> String {
         let stdout = self.run();
         assert!(!stdout.contains("pinlane_cuda"), "{stdout}");
@@ -74,7 +74,7 @@ fn no_libclang_stops() {
 
 #[test]
 fn a_damaged_libclang_stops() {
-    // An nvcc that leaves an empty object where it is asked for one.
+    // An nvcc that writes an empty object file.
     let nvcc = r#"while [ $# -gt 0 ]; do [ "$1" = -o ] && : > "$2"; shift; done"#;
     let errors = Fake::new("damaged_libclang", 13_000, nvcc).errors();
     assert!(errors.contains("libclang cannot be loaded"), "{errors}");

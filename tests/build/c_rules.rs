@@ -1,5 +1,5 @@
-//! docs/c-abi.md: every rule of the C interface has tests by its number, and what the table names
-//! exists. And the rules that hold for the whole text of the interface.
+//! docs/c-abi.md: each rule of the C interface has tests with its number, and the names in the
+//! table exist. Also the rules about the whole text of the interface.
 
 mod names;
 
@@ -11,7 +11,7 @@ use crate::sources::{identifier, read, sources};
 
 const RULES: usize = 18;
 
-/// The names of the tests of each rule, as the table has them.
+/// The names of the tests of each rule, from the table.
 fn table() -> BTreeMap<usize, Vec<String>> {
     let text = read("docs/c-abi.md");
     let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
@@ -41,7 +41,7 @@ fn files() -> Vec<PathBuf> {
     found
 }
 
-/// The tests that are named by a rule: Rust's, and functions of C and C++ that are called too.
+/// All tests with the number of a rule: those in Rust, and functions in C and C++ that are called.
 fn tests() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for path in files() {
@@ -81,7 +81,7 @@ fn every_rule_of_the_c_interface_has_tests_by_its_number() {
     assert_eq!(named, tests(), "the tests that docs/c-abi.md names, and those that exist");
 }
 
-/// What turns errors and panics into statuses, and what calls it.
+/// The functions that turn errors and panics into statuses, and their callers.
 const BOUNDARIES: [&str; 10] = [
     "boundary(",
     "freeing(",
@@ -94,7 +94,7 @@ const BOUNDARIES: [&str; 10] = [
     ".allocate(",
     "next(",
 ];
-/// They only read or keep what a thread has, or what is constant.
+/// They only read or write data of the thread, or read constants.
 const WITHOUT: [&str; 8] = [
     "pinlane_last_error",
     "pinlane_set_last_error",
@@ -124,7 +124,7 @@ fn c_rule_01_every_function_goes_through_the_boundary() {
     assert!(exported > 100, "the sources were understood: {exported} functions");
 }
 
-/// Shell is no language of tests, so this says that the script is run, and what it runs.
+/// The test is a shell script. This checks that the script runs, and what it runs.
 #[test]
 fn c_rule_11_ci_uses_an_installation_in_every_way() {
     for script in ["scripts/consumers", "scripts/cmake-matrix"] {
@@ -171,8 +171,8 @@ fn c_rule_12_every_function_says_what_a_caller_must_know() {
     assert!(functions > 100, "the header was understood: {functions} functions");
 }
 
-/// A string of the sources, and the calls that it stands in: the innermost last, with the number of
-/// the argument.
+/// A string of the sources, and the calls around it: the innermost last, with the number of the
+/// argument.
 struct Literal {
     text: String,
     inside: Vec<(String, usize)>,
@@ -233,7 +233,7 @@ fn literals(code: &str) -> Vec<Literal> {
     found
 }
 
-/// Whether a text, as a C program might read it, names something of Rust.
+/// Whether a text that a C program may read names something of Rust.
 fn names_rust(text: &str) -> bool {
     let rust = ["::", "()", "drop ", "Drop ", "dropped", "unwrap", "Option<", "Vec<", ".slice("];
     let methods = ["alloc_timeout", "try_alloc", "download_batch", "upload_batch", "alloc_async"];
@@ -245,18 +245,19 @@ fn names_rust(text: &str) -> bool {
     rust.iter().any(|rust| text.contains(rust)) || methods.iter().any(bare)
 }
 
-/// The name of an operation: it is replaced by that of the C function.
+/// Whether it is the name of an operation, which the C interface replaces with the name of the C
+/// function.
 fn is_operation(text: &str) -> bool {
     let mut parts = text.split("::");
     let word = |part: &str| !part.is_empty() && identifier(part) == part;
     parts.by_ref().all(word) && text.contains("::")
 }
 
-/// No string of the crate that an error may carry names anything of Rust, except the name of its
+/// No string of the crate that may be in an error names anything of Rust, except the name of its
 /// operation and remedies for programs in Rust.
 #[test]
 fn c_rule_17_no_message_names_anything_of_rust() {
-    // Panics are bugs, and say where they come from. The others are no messages of errors.
+    // Panics are bugs, and name their origin. The others are not messages of errors.
     let calls = [
         "expect",
         "panic",

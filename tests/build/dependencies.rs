@@ -1,9 +1,9 @@
-//! Who asks for neither CUDA nor C does not compile what generates bindings and headers.
+//! A build without CUDA and C does not compile the generators of bindings and headers.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Those of `bindgen`, `cbindgen` and `cc` that a build with these features compiles.
+/// Which of `bindgen`, `cbindgen` and `cc` a build with these features compiles.
 fn generators(features: &[&str]) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--edges", "no-dev", "--prefix", "none"])
@@ -25,7 +25,7 @@ fn the_emulated_device_alone_needs_no_generator() {
     assert_eq!(generators(&["--no-default-features", "--features", "emulated"]), none);
 }
 
-/// What a crate needs, itself among it.
+/// A crate and its dependencies.
 fn needs(of: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none"])
@@ -37,8 +37,8 @@ fn needs(of: &str) -> BTreeSet<String> {
     text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
 }
 
-/// The tools and examples of this workspace need more; the library must not. It uses the crates
-/// below it, and they never use it.
+/// The tools and examples of this workspace need more crates; the library must not. It uses the
+/// crates below it, and they do not use it.
 #[test]
 fn the_library_itself_needs_two_crates_and_its_own() {
     let of = needs("pinlane");

@@ -1,5 +1,5 @@
-//! The errors that the documents list for each call are those of the toolkit's headers, and have
-//! the names that C gives them.
+//! The errors that the documents list for each call are those of the toolkit's headers, with their
+//! names in C.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -55,7 +55,7 @@ fn comment<'a>(header: &'a str, function: &str) -> &'a str {
     declarations.last().unwrap_or_else(|| panic!("{function} is not declared"))
 }
 
-/// The names behind `\return`.
+/// The names after `\return`.
 fn returns(comment: &str) -> BTreeSet<String> {
     let list = comment.split("\\return").nth(1).expect("it says what it returns");
     let list = list.split('\\').next().expect("not empty");
@@ -66,7 +66,7 @@ fn returns(comment: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// The runtime's name of what the headers list.
+/// The runtime's name of an error in the headers.
 fn runtime(name: &str) -> String {
     let name = match name {
         "CUDA_SUCCESS" => "cudaSuccess",
@@ -115,7 +115,7 @@ fn sticky_errors_are_those_that_end_the_process() {
         eprintln!("skipped: scripts/install-toolkit brings the headers");
         return;
     };
-    // Each comment stands ahead of the number that it is about.
+    // Each comment precedes its number.
     let ends = header.split("/**").filter_map(|part| {
         let (comment, behind) = part.split_once("*/")?;
         let words: Vec<&str> = comment.split_whitespace().filter(|&word| word != "*").collect();
@@ -124,7 +124,7 @@ fn sticky_errors_are_those_that_end_the_process() {
         ends.then(|| number.trim().parse::<i32>().ok())?
     });
     let ends: BTreeSet<i32> = ends.collect();
-    // The header does not say it of 214, after which the device's memory cannot be trusted.
+    // The header does not say it of error 214, after which the device's memory is unreliable.
     let sticky = names().into_keys().filter(|&number| CudaCode(number).is_sticky());
     let sticky: BTreeSet<i32> =
         sticky.filter(|&code| code != CudaCode::ECC_UNCORRECTABLE.0).collect();

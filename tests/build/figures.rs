@@ -1,6 +1,6 @@
 //! Every figure in README.md and the guides comes from a file in docs/measured: `scripts/figures`
-//! writes it between two marks, and finds what no mark stands around. Such files are few, and each
-//! is cited.
+//! writes it between two marks, and reports figures without marks. Such files are few, and each is
+//! cited.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use crate::sources::{files, read};
 
-/// What the script says about some texts, if it finds a mistake. All texts, if none is named.
+/// The output of the script for some texts if it finds a mistake; for all texts if none is named.
 fn mistakes(texts: &[&Path]) -> Option<String> {
     let mut script = Command::new("python3");
     script.current_dir(env!("PINLANE_PROJECT")).args(["scripts/figures", "--check"]).args(texts);
@@ -90,7 +90,7 @@ fn the_files_of_docs_measured_are_few_and_each_is_cited() {
     texts.extend(["README.md".into(), "src/copy/route.rs".into()]);
     let texts: String = texts.iter().map(|path| read(path)).collect();
     for path in measured {
-        // The timelines in a folder belong to the file of the folder's name.
+        // The timelines in a folder belong to the file with the folder's name.
         let name = path.strip_prefix("docs/measured/").expect("a file of that folder");
         let folder = name.split_once('/').map(|(folder, _)| format!("{folder}.json"));
         let name = folder.unwrap_or(name.to_owned());

@@ -1,5 +1,5 @@
-//! The programs of the guides in docs/guide run: eagerly, and as late as CUDA allows, where the
-//! emulated device finds nothing wrong with them.
+//! The programs of the guides in docs/guide run, eagerly and as late as CUDA allows, without
+//! findings of the emulated device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ fn the_transfers_run() {
 
 const LESSONS: &str = "docs/guide/pinned-memory.md";
 
-/// What the last column of the table of lessons names: `program x` and the like.
+/// The names in the last column of the table of lessons: `program x` and similar.
 fn shown_by(text: &str) -> Vec<(&str, &str)> {
     let mut shown = Vec::new();
     for row in text.lines().filter(|line| line.starts_with('|') && line.contains("](#")) {
@@ -112,7 +112,7 @@ fn guides() -> Vec<(PathBuf, String)> {
     guides.chain(others).map(read).map(|(text, path)| (path, text)).collect()
 }
 
-/// mdBook shows nothing for a passage that is not there, and says nothing.
+/// mdBook shows nothing for a missing passage, and does not report it.
 #[test]
 fn every_passage_that_a_guide_names_is_there() {
     let mut passages = 0;
@@ -132,7 +132,7 @@ fn every_passage_that_a_guide_names_is_there() {
     assert!(passages > 20, "{passages}");
 }
 
-/// But for one program, which `tests/emulated/guide.rs` compares with its chapter.
+/// Except one program, which `tests/emulated/guide.rs` compares with its chapter.
 #[test]
 fn no_guide_has_code_of_its_own() {
     let own = read("tests/emulated/guide.rs");

@@ -1,4 +1,4 @@
-//! The numbered examples: what their comments say that they print, they print, in Rust and in C++.
+//! The numbered examples print what their comments say, in Rust and in C++.
 
 use std::process::Command;
 
@@ -30,7 +30,7 @@ fn fits(text: &str, pattern: &str) -> bool {
     rest.is_empty() || last.is_some_and(|part| rest.ends_with(part))
 }
 
-/// What an example's comment says that it prints: the last block of it.
+/// The output in an example's comment: its last block.
 fn said(name: &str) -> String {
     let source = read(&format!("examples/{name}.rs"));
     let comment: Vec<&str> = source.lines().map_while(|line| line.strip_prefix("//!")).collect();
@@ -39,7 +39,7 @@ fn said(name: &str) -> String {
     block.split_once("```").expect("the block ends").0.to_owned()
 }
 
-/// Fails unless an example printed what its comment says. The comment names the emulated device.
+/// Asserts that an example printed what its comment says. The comment names the emulated device.
 pub fn check(name: &str, printed: &str) {
     let device = pinlane::Device::open_or_emulated().expect("a device");
     let said = said(name).replace("Emulated device 0", device.name());
@@ -67,7 +67,7 @@ fn a_numbered_example_has_less_than_60_lines() {
     }
 }
 
-/// A replay of the race, by the text that the example prints.
+/// Replays the race with the text that the example prints.
 #[test]
 fn the_race_is_repeated_by_its_text() {
     let mut program = Command::new(artifacts::example("07_explore_a_race"));

@@ -1,19 +1,19 @@
-//! What is built, and what must not build.
+//! Tests of builds, and of what must not build.
 //!
 //! | module | what it shows |
 //! |---|---|
-//! | `search` | where a CUDA toolkit is found, and which one is refused |
+//! | `search` | where the build finds a CUDA toolkit, and which one it refuses |
 //! | `script`, `broken` | the build script itself: on targets and toolkits that it refuses |
 //! | `documented` | which errors the CUDA documents list for each call |
 //! | `dependencies` | which features need bindgen, cbindgen and cc |
-//! | `ui` | what must not compile does not, and the compiler says why |
+//! | `ui` | programs that must not compile, with the compiler's reason |
 //! | `ffi` | the C and C++ interfaces, from outside |
 //! | `architecture` | the layers of the crate |
-//! | `safe_functions` | no safe public function ends what an address or a raw handle names |
+//! | `safe_functions` | no safe public function frees the object of an address or a raw handle |
 //! | `c_rules` | the rules of the C interface (docs/c-abi.md) have tests, and hold for its text |
-//! | `parity` | what Rust can do, C and C++ can too, or docs/parity.md says why not |
-//! | `public_paths` | the names of the driver and the emulated device stay where they are |
-//! | `statics` | what is of the whole process is safe in a forked child |
+//! | `parity` | C and C++ have every function of Rust, or docs/parity.md says why not |
+//! | `public_paths` | the names of the driver and the emulated device keep their paths |
+//! | `statics` | statics are safe in a forked child |
 //! | `threads` | threads are started in one place |
 //! | `figures` | every figure in the README and the guides is that of its file in docs/measured |
 //! | `reference` | a mistake in the headers' comments ends the build of the book |
@@ -52,7 +52,7 @@ mod threads;
 #[cfg(feature = "emulated")]
 mod ui;
 
-// The build script's own files, which name each other from the root.
+// The build script's own files, which use each other by paths from the root.
 #[path = "../../build/failure.rs"]
 mod failure;
 #[path = "../../build/libclang.rs"]

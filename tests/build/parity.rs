@@ -1,15 +1,15 @@
-//! docs/parity.md: every public function of Rust has its form in C and C++ there, or the reason why
-//! it has none; every function of C stands there; and what the table names exists.
+//! docs/parity.md lists every public function of Rust with its form in C and C++, or the reason why
+//! it has none. It lists every function of C, and all names in the table exist.
 
 use std::collections::BTreeSet;
 
 use crate::sources::{Source, identifier, published, read};
 
-/// A row of a table: what its three cells say, without the backquotes.
+/// A row of a table: its three cells, without the backquotes.
 struct Row {
     line: usize,
     cells: [String; 3],
-    /// What stands in backquotes in each cell.
+    /// The names in backquotes in each cell.
     names: [Vec<String>; 3],
 }
 
@@ -27,8 +27,8 @@ fn rows() -> Vec<Row> {
     rows.filter(|row| row.cells[0] != "Rust").collect()
 }
 
-/// The public functions of a source file, as `Type::function`; those of `pool`, `emulated` and
-/// `driver` whose types are not unique, or are no types, with the module before that.
+/// The public functions of a source file, as `Type::function`. In `pool`, `emulated` and `driver`
+/// the module comes before that if there is no type, or the type is not unique.
 fn functions_of(source: &Source) -> BTreeSet<String> {
     let code = source.code();
     let module = match source.path.to_str().expect("UTF-8") {
@@ -43,7 +43,7 @@ fn functions_of(source: &Source) -> BTreeSet<String> {
     // The block that a line is in: its indentation, its type, and whether all its functions are
     // public.
     let mut block: Option<(usize, &str, bool)> = None;
-    // The macro that a line is in, or that was last.
+    // The macro around a line, or the last one.
     let mut within = "";
     for line in code.lines() {
         let indent = line.len() - line.trim_start().len();
@@ -93,7 +93,7 @@ fn type_of(text: &str) -> &str {
     &text[..name.len() + usize::from(text.starts_with('$'))]
 }
 
-/// The name of a trait, behind `pub`.
+/// The name of a trait, after `pub`.
 fn trait_of(line: &str) -> Option<&str> {
     let line = line.strip_prefix("unsafe ").unwrap_or(line);
     line.strip_prefix("trait ").map(identifier)
@@ -108,26 +108,26 @@ fn function(line: &str) -> Option<(&str, bool)> {
     words.all(|word| known.contains(&word)).then(|| (identifier(rest), is_public))
 }
 
-/// The types that a file calls a macro for.
+/// The types for which a file calls a macro.
 fn types_of_calls<'c>(within: &str, code: &'c str) -> Vec<&'c str> {
     let call = format!("{within}!(");
     let calls = code.lines().filter(|line| line.ends_with(");"));
     calls.filter_map(|line| line.trim_start().strip_prefix(&call)).map(identifier).collect()
 }
 
-/// What documents hide: for the crates above alone.
+/// Hidden in the documentation: only the crates above use them.
 const HIDDEN: [&str; 2] = ["emulated::asked_for", "emulated::leave_out"];
 
 /// All public functions of Rust, except those of the C interface.
 fn public_functions() -> BTreeSet<String> {
     let sources = published();
     let ours = sources.iter().filter(|source| source.module() != "capi" && !source.is_a_test());
-    // That crate is for the others alone.
+    // Only the other crates use that crate.
     let ours = ours.filter(|source| !source.path.starts_with("crates/base"));
     ours.flat_map(functions_of).filter(|name| !HIDDEN.contains(&&**name)).collect()
 }
 
-/// Whether a name of the table, perhaps with `*` at its end, stands for a function.
+/// Whether a name of the table, which may end in `*`, matches a function.
 fn stands_for(name: &str, function: &str) -> bool {
     name.strip_suffix('*').map_or(name == function, |type_of| function.starts_with(type_of))
 }
@@ -181,7 +181,7 @@ fn every_name_of_cpp_in_the_table_exists() {
     let text: Vec<String> = headers
         .map(|entry| std::fs::read_to_string(entry.expect("an entry").path()).expect("a header"))
         .collect();
-    // Comments name things too.
+    // Comments may contain names too.
     let code = text.iter().flat_map(|text| text.lines()).map(|line| line.split("//").next());
     let code: Vec<&str> = code.map(Option::unwrap_or_default).collect();
     let words: BTreeSet<&str> = code

@@ -1,5 +1,5 @@
-//! The paths by which programs name the driver and the emulated device. What lies behind them may
-//! move; a path that goes, or that comes, changes this list and the CHANGELOG.
+//! The paths by which programs name the driver and the emulated device. The code of these items may
+//! move. If a path is added or removed, change this list and the CHANGELOG.
 
 #![allow(unused_imports, reason = "that they compile is the test")]
 
@@ -27,7 +27,7 @@ mod device {
     };
 }
 
-/// `use` lists of a module above, as a set of names.
+/// The names in the `use` lists of a module above.
 fn named(module: &str) -> Vec<String> {
     let text = include_str!("public_paths.rs");
     let text = text.split_once(&format!("mod {module} {{")).expect("above").1;
@@ -39,7 +39,7 @@ fn named(module: &str) -> Vec<String> {
 /// The names that a file of the crate exports.
 fn exported(file: &str) -> Vec<String> {
     let source = crate::sources::read(file);
-    // What documents hide is for the crates above alone.
+    // Only the crates above use items that are hidden in the documentation.
     let shown = source.replace("#[doc(hidden)]\npub use ", "");
     let lists = shown.split("\npub use ").skip(1);
     let names = lists.flat_map(|list| {
@@ -61,7 +61,7 @@ fn the_lists_above_have_every_name_that_is_exported() {
     }
 }
 
-/// What is written is read again, and what is not readable says what is.
+/// Printed modes and replays parse again. The error of another text lists the valid ones.
 #[cfg(feature = "emulated")]
 #[test]
 fn modes_and_replays_are_read_from_text() {

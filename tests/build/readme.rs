@@ -7,7 +7,7 @@ fn every_program_in_the_readme_is_the_file_that_it_names() {
     let readme = read("README.md");
     for file in ["examples/01_first_copy.rs", "ffi-examples/cpp/01_first_copy.cpp"] {
         let text = read(file);
-        // The example's own documentation stands above the program.
+        // The example's documentation is above the program.
         let program = text.trim_start_matches('\n').lines();
         let program: Vec<&str> = program.skip_while(|line| line.starts_with("//!")).collect();
         let program = program.join("\n");

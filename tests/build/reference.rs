@@ -1,5 +1,5 @@
-//! The reference of C and C++ in the book comes out of the headers' comments, and a mistake there
-//! ends its build (`scripts/reference`).
+//! The book's reference of C and C++ is made from the headers' comments. A mistake there ends its
+//! build (`scripts/reference`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ fn headers() -> PathBuf {
     Path::new(env!("PINLANE_PROJECT")).join("include/pinlane")
 }
 
-/// What the script says about the headers in a folder, if it finds a mistake.
+/// The output of the script for the headers in a folder if it finds a mistake.
 fn mistakes(folder: &Path) -> Option<String> {
     let mut script = Command::new("python3");
     script.current_dir(env!("PINLANE_PROJECT")).args(["scripts/reference", "--check"]);
@@ -17,7 +17,7 @@ fn mistakes(folder: &Path) -> Option<String> {
     (!output.status.success()).then(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// The mistakes of the headers if in one of them a text is another one.
+/// The mistakes of the headers if in `file` the text `from` is replaced with `to`.
 fn mistakes_with(file: &str, from: &str, to: &str) -> String {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("headers of {}", file.replace('/', " ")));

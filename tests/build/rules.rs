@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// A pool or machine that is made otherwise is the same one in every run.
+/// A pool or machine that is made without the helpers would be the same in every run.
 #[test]
 fn all_tests_of_the_rules_make_their_pools_and_machines_by_the_helpers() {
     let folder = Path::new(env!("PINLANE_PROJECT")).join("tests/soundness");

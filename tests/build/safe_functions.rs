@@ -1,14 +1,14 @@
-//! Soundness rule 18: a safe public function ends or changes nothing that an address or a raw
-//! handle names.
+//! Soundness rule 18: a safe public function does not free or change the object of an address or a
+//! raw handle.
 //!
-//! The walk finds every safe public function that takes one. What such a function does has its
-//! reason below; what has none must be `unsafe`.
+//! The test finds every safe public function that takes one. Each such function has its reason
+//! below. One without a reason must be `unsafe`.
 
 use std::collections::BTreeSet;
 
 use crate::sources::{Source, identifier, published};
 
-/// Types that name something without a hold on it.
+/// Types that name an object without keeping it alive.
 const RAW: [&str; 10] = [
     "*mut ",
     "*const ",
@@ -25,7 +25,7 @@ const RAW: [&str; 10] = [
 /// The names of numbers that are addresses or handles.
 const NUMBERS: [&str; 7] = ["handle", "address", "ptr", "graph", "exec", "event", "stream"];
 
-/// Who may: `what` is the end of its file and its name.
+/// An allowed function: `what` is the end of its file and its name.
 struct Allowed {
     why: &'static str,
     what: &'static [&'static str],
@@ -132,7 +132,7 @@ fn rest(code: &str, at: usize) -> &str {
     code[at..].lines().next().unwrap_or_default()
 }
 
-/// Whether one of the arguments names something without a hold on it.
+/// Whether one of the arguments names an object without keeping it alive.
 fn takes_raw(arguments: &str) -> bool {
     let number = |name: &&str| {
         ["usize", "u64"].iter().any(|ty| {
@@ -145,7 +145,7 @@ fn takes_raw(arguments: &str) -> bool {
     RAW.iter().any(|ty| arguments.contains(ty)) || NUMBERS.iter().any(number)
 }
 
-/// Unit tests and the C interface are no safe Rust that others call; `sys` is private.
+/// Other crates do not call unit tests and the C interface as safe Rust, and `sys` is private.
 fn is_public(source: &Source) -> bool {
     !source.is_a_test() && !["capi", "sys"].contains(&&*source.module())
 }

@@ -1,10 +1,11 @@
-//! The build script itself, which `build.rs` names: on a target, and with a wish, that it refuses.
+//! The build script itself, which `build.rs` includes: with a target and with settings that it
+//! refuses.
 
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// What the script tells Cargo, with `variables` beside those that Cargo sets. It must never panic,
-/// whatever it meets.
+/// The script's output to Cargo, with `variables` in addition to those that Cargo sets. It must
+/// never panic.
 pub fn run<'a>(variables: impl IntoIterator<Item = (&'a str, &'a OsStr)>) -> String {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let output = Command::new(env!("PINLANE_BUILD_SCRIPT"))
@@ -28,7 +29,7 @@ pub fn run<'a>(variables: impl IntoIterator<Item = (&'a str, &'a OsStr)>) -> Str
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The errors among what the script tells Cargo.
+/// The errors in the script's output to Cargo.
 pub fn errors(stdout: &str) -> Vec<&str> {
     stdout.lines().filter_map(|line| line.strip_prefix("cargo::error=")).collect()
 }

@@ -1,7 +1,7 @@
-//! The build's three outcomes: CUDA is found and sound; it is not there; it is there and unusable.
+//! The build's three outcomes: CUDA is found and usable; it is not found; it is found and unusable.
 //!
-//! The search is pure, so it is tested against invented machines. `broken` runs the build script
-//! itself on toolkits that do not work.
+//! The search is a pure function, so the tests use invented machines. `broken` runs the build
+//! script itself with toolkits that do not work.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -109,7 +109,7 @@ mod found {
         assert_eq!(toolkit.version, Version { major: 12, minor: 8 });
     }
 
-    /// Each place is found when it is the only one, and beats all that come after it.
+    /// Each place is found if it is the only one, and has priority over all later ones.
     #[test]
     fn places_are_searched_in_the_documented_order() {
         let machine = || {
@@ -272,7 +272,8 @@ mod not_found {
 mod unusable {
     use super::*;
 
-    /// The cause of a stop, for a toolkit in a usual place and for one that the variable names.
+    /// The cause of a failed build, for a toolkit in a usual place and for one that the variable
+    /// names.
     fn causes(machine: impl Fn() -> Machine) -> [String; 2] {
         let searched = machine().failure();
         let named = machine().set("PINLANE_CUDA", "/opt/cuda").failure();
@@ -317,7 +318,7 @@ mod unusable {
         }
     }
 
-    /// `auto` builds there with the emulated device, and does not look for what cannot be there.
+    /// There `auto` builds with the emulated device, and does not look for CUDA.
     #[test]
     fn another_architecture_has_no_cuda() {
         let on = |wish| {

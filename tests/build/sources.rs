@@ -15,7 +15,7 @@ pub struct Source {
     pub text: String,
 }
 
-/// The crates that are published with this one, below it: each uses only those before it.
+/// The crates below this one, which are published with it. Each uses only those before it.
 pub const BELOW: [&str; 3] = ["crates/base", "crates/driver", "crates/emulator"];
 
 /// Every file of the crate.
@@ -23,7 +23,8 @@ pub fn sources() -> Vec<Source> {
     sources_of("src")
 }
 
-/// Every file of the crate, and of the crates below it: those by their paths in the project.
+/// Every file of the crate and of the crates below it. The paths of the latter are those in the
+/// project.
 pub fn published() -> Vec<Source> {
     let mut all = sources();
     for of_crate in BELOW {
@@ -34,7 +35,7 @@ pub fn published() -> Vec<Source> {
     all
 }
 
-/// Every file of Rust in a folder of the project.
+/// Every Rust file in a folder of the project.
 pub fn sources_of(folder: &str) -> Vec<Source> {
     let of_rust = files(folder).into_iter().filter(|path| path.ends_with(".rs"));
     let source = |path: String| Source {
@@ -76,7 +77,7 @@ impl Source {
         self.path.with_extension("").components().any(|part| part.as_os_str() == "tests")
     }
 
-    /// The file without its unit tests, which stand at its end.
+    /// The file without its unit tests, which are at its end.
     pub fn code(&self) -> &str {
         self.text.split("\nmod tests {").next().unwrap_or_default()
     }

@@ -1,14 +1,14 @@
-//! What is of the whole process is safe in a forked child (soundness rules 14 and 22): a lock that
-//! some thread of the parent's held at the fork stays held there.
+//! Statics are safe in a forked child (soundness rules 14 and 22). A lock that a thread of the
+//! parent held at the fork stays locked there.
 
 use std::collections::BTreeSet;
 
 use crate::sources::{Source, identifier, published, sources_of};
 
-/// Each process makes these for itself.
+/// Each process has its own value of these.
 const SAFE: [&str; 2] = ["PerProcess<", "FirstProcess"];
 
-/// The others: in which file, which ones, and why they need not be.
+/// The others: their file, their names, and why they are safe.
 const ALLOWED: [(&str, &[&str], &str); 31] = [
     ("crates/base/src/process.rs", &["EXITING", "NEXT", "CELL", "ORDINARY"], "atomics; marks"),
     ("crates/base/src/thread.rs", &["BYTES"], "an atomic: the same in a child"),
@@ -51,7 +51,7 @@ const ALLOWED: [(&str, &[&str], &str); 31] = [
     ("capi/table/mod.rs", &["TABLE"], "as in `handle.rs`"),
 ];
 
-/// The statics of a file, with their types; not those of a thread.
+/// The statics of a file, with their types, except thread-locals.
 fn statics(source: &Source) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut of_a_thread = None;
@@ -65,7 +65,7 @@ fn statics(source: &Source) -> Vec<(String, String)> {
         let text = text.strip_prefix("pub ").unwrap_or(text);
         let text = text.strip_prefix("pub(").and_then(|t| t.split_once(") ")).map_or(text, |t| t.1);
         let text = text.strip_prefix("static ").map(|text| text.trim_start_matches("mut "));
-        // Statics that an extern block declares are another language's.
+        // Statics in an extern block belong to another language.
         if let Some((name, rest)) = text.and_then(|text| text.split_once(": "))
             && of_a_thread.is_none()
             && identifier(name) == name
@@ -99,8 +99,8 @@ fn rule_22_statics_are_safe_in_a_forked_child() {
     assert!(met.len() + 2 >= known, "some of ALLOWED are gone: {met:?}");
 }
 
-/// The drop-in refuses all calls in a forked child, before it looks at anything that has a lock.
-/// What it may look at there is said here.
+/// The drop-in refuses all calls in a forked child before it uses anything with a lock. The list
+/// names what it may use.
 #[test]
 fn rule_22_what_the_drop_in_looks_at_in_a_forked_child_has_no_lock() {
     const LOCKS: [&str; 6] = ["Mutex<", "RwLock<", "OnceLock<", "LazyLock<", "Once", "Condvar"];

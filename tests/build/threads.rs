@@ -1,5 +1,6 @@
-//! Threads of the crate are started in one place (soundness rule 22): a thread of the standard
-//! library takes a lock as it starts and as it ends, which a child may find held for ever.
+//! Threads of the crate are started in one place (soundness rule 22). A thread of the standard
+//! library takes a lock when it starts and when it ends, and in a child that lock may stay locked
+//! forever.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +9,7 @@ use crate::sources::{published, read, sources_of};
 
 const PLACE: &str = "crates/base/src/thread.rs";
 
-/// How a thread is started elsewhere.
+/// Other ways to start a thread.
 const OTHERS: [&str; 4] =
     ["thread::spawn(", "thread::Builder::new(", "thread::scope(", "pthread_create("];
 
@@ -29,8 +30,8 @@ fn rule_22_threads_are_started_in_one_place() {
     assert!(wrong.is_empty(), "start them by {PLACE}:\n{}", wrong.join("\n"));
 }
 
-/// The names of threads, and the case in which each is refused (rule 19): a function of
-/// `tests/soundness/without_threads.rs`, or why there is none.
+/// The names of threads, and for each the case in which it cannot start (rule 19): a function of
+/// `tests/soundness/without_threads.rs`, or the reason why there is none.
 const REFUSED: [(&str, &str); 12] = [
     ("pinlane-call", "none: on a GPU alone; the call is then made in place"),
     ("pinlane-copy-", "copy_team"),

@@ -1,10 +1,8 @@
-//! What must not compile (soundness rules 1 to 3, 5, 8, 10 and 17), one program a rule in
-//! `tests/ui`.
+//! Programs that must not compile (soundness rules 1 to 3, 5, 8, 10 and 17), in `tests/ui`.
 //!
-//! Beside each program is what the compiler says about it, and other compilers say it in other
-//! words. So this suite steps aside under any but [`COMPILER`]. For a new one, change the constant,
-//! run the suite with `PINLANE_UI=overwrite`, and read what has changed: each message must still be
-//! about the rule.
+//! Beside each program is the compiler's message. Other versions of the compiler have other texts,
+//! so the suite runs only with [`COMPILER`]. For a new version, change the constant, run the suite
+//! with `PINLANE_UI=overwrite`, and read the changes: each message must still be about the rule.
 
 use std::fs;
 use std::io::Write;
@@ -13,14 +11,15 @@ use std::process::Command;
 
 use crate::artifacts;
 
-/// The Rust whose messages these are.
+/// The version of Rust with these messages.
 const COMPILER: &str = "1.95";
 
 #[test]
 fn what_is_unsound_does_not_compile() {
     let version = compiler();
     if !is_expected(&version) {
-        // Past the capture of the test runner: that nothing was tested must be seen.
+        // Bypasses the capture of the test runner, so that the output shows that nothing was
+        // tested.
         let mut stderr = std::io::stderr();
         let _ = writeln!(
             stderr,
@@ -62,7 +61,7 @@ fn programs() -> Vec<PathBuf> {
     programs
 }
 
-/// What the compiler says about a program that it must refuse, in its [`plain`] form.
+/// The compiler's message about a program that it must refuse, in [`plain`] form.
 fn errors_of(program: &Path) -> String {
     let mut rustc = artifacts::get().rustc(&["pinlane", "bytemuck"]);
     rustc.args(["--emit", "metadata", "-A", "unused", "-o"]);
@@ -72,8 +71,8 @@ fn errors_of(program: &Path) -> String {
     plain(&String::from_utf8(output.stderr).expect("UTF-8"))
 }
 
-/// `text` without what changes from machine to machine and with every edit of the crate: lines of
-/// other files than the program, their numbers, how many types are not listed, and the summary.
+/// `text` without the parts that depend on the machine or change with every edit of the crate:
+/// lines of other files, their numbers, the number of types that are not listed, and the summary.
 fn plain(text: &str) -> String {
     let mut lines = Vec::new();
     let mut own = true;
@@ -98,7 +97,7 @@ fn plain(text: &str) -> String {
     lines.join("\n").trim_end().to_owned() + "\n"
 }
 
-/// How many other types implement a trait depends on the versions of other crates.
+/// The number of other types that implement a trait depends on the versions of other crates.
 fn without_count(line: &str) -> String {
     match line.trim_start().strip_prefix("and ").and_then(|rest| rest.strip_suffix(" others")) {
         Some(_) => "            and others".to_owned(),
@@ -106,13 +105,13 @@ fn without_count(line: &str) -> String {
     }
 }
 
-/// A file without its line, and without the folder that the standard library lies in.
+/// A file without its line, and without the folder of the standard library.
 fn file_of(place: &str) -> &str {
     let file = place.split(':').next().expect("a file");
     file.split_once("/library/").map_or(file, |(_, inside)| inside)
 }
 
-/// The number in the margin, if any, and what stands from the bar on.
+/// The number in the margin, if any, and the text from the bar on.
 fn quoted(line: &str) -> Option<(&str, &str)> {
     let digits = line.find(|c: char| !c.is_ascii_digit()).unwrap_or(line.len());
     let (number, rest) = line.split_at(digits);
@@ -121,13 +120,13 @@ fn quoted(line: &str) -> Option<(&str, &str)> {
         .then_some((number, rest))
 }
 
-/// What the compiler that the programs would be given to says of itself.
+/// The version of the compiler that would compile the programs.
 fn compiler() -> String {
     let output = Command::new(artifacts::rustc()).arg("--version").output().expect("rustc starts");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Whether `version` is a release of [`COMPILER`], and not a nightly or beta on the way to it.
+/// Whether `version` is a release of [`COMPILER`], not a nightly or beta.
 fn is_expected(version: &str) -> bool {
     let number = version.split_whitespace().nth(1).unwrap_or_default();
     let patch = number.strip_prefix(COMPILER).and_then(|rest| rest.strip_prefix('.'));

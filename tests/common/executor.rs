@@ -22,7 +22,7 @@ struct State {
 }
 
 struct Task {
-    /// `None` once it is done.
+    /// `None` when the work is done.
     work: Mutex<Option<Work>>,
     queue: Arc<Queue>,
 }
@@ -35,7 +35,7 @@ impl Wake for Task {
 }
 
 impl Task {
-    /// Continues the task. Returns whether this finished it.
+    /// Continues the task. Returns whether that finished it.
     fn step(self: &Arc<Self>) -> bool {
         let waker = Waker::from(self.clone());
         let mut work = self.work.lock().unwrap();

@@ -1,4 +1,4 @@
-//! What the test suites share: which device they run on.
+//! Shared by the test suites: the device that they run on.
 //!
 //! `PINLANE_TEST_DEVICE` chooses: `emulated` (the default), or `cuda` for the real GPUs. A suite
 //! that is asked for a GPU and finds none fails; it is never skipped.
@@ -37,7 +37,7 @@ pub fn target() -> Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
     Registered,
-    /// By choice.
+    /// Because the pool's options say so.
     Allocated,
     /// Because the machine refuses to register memory.
     Refused,
@@ -60,7 +60,7 @@ pub fn pages() -> Pages {
     known.unwrap_or_else(|| panic!("PINLANE_TEST_PAGES={wanted} is unknown")).1
 }
 
-/// What begins a pool that page-locks as [`pages`] says.
+/// The builder of a pool that page-locks as [`pages`] says.
 pub fn pool(device: &Device) -> pinlane::pool::Builder {
     let how = match pages() {
         Pages::Allocated => PageLocking::Allocate,
@@ -69,7 +69,7 @@ pub fn pool(device: &Device) -> pinlane::pool::Builder {
     PinnedPool::builder(device).page_locking(how)
 }
 
-/// What begins an emulated machine that is as [`pages`] says.
+/// The builder of an emulated machine that is as [`pages`] says.
 pub fn machine() -> pinlane::emulated::Builder {
     let builder = Emulator::builder().watch_host(pages() == Pages::Watched);
     match pages() {

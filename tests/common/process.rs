@@ -15,8 +15,8 @@ use super::support::block_on;
 
 const ALONE: &str = "PINLANE_TEST_ALONE";
 
-/// The name by which the test runner knows a test: that of its module (`module_path!()`) without
-/// the program's, then its own.
+/// The name of a test in the test runner: the name of its module (`module_path!()`) without that of
+/// the program, then its own.
 pub fn full_name(module: &str, test: &str) -> String {
     match module.split_once("::") {
         Some((_, inside)) => format!("{inside}::{test}"),
@@ -24,7 +24,7 @@ pub fn full_name(module: &str, test: &str) -> String {
     }
 }
 
-/// Runs a test alone in another process and gives what became of it; `None` in that process.
+/// Runs a test alone in another process and returns the output; returns `None` in that process.
 pub fn run_alone(module: &str, test: &str) -> Option<Output> {
     if std::env::var_os(ALONE).is_some() {
         return None;
@@ -34,8 +34,8 @@ pub fn run_alone(module: &str, test: &str) -> Option<Output> {
     Some(command.env(ALONE, "1").output().expect("it starts"))
 }
 
-/// Whether this process runs the calling test alone. If not, one that does so starts here, and must
-/// succeed.
+/// Whether this process runs the calling test alone. If not, starts a process that does, and
+/// asserts that it succeeds.
 pub fn is_alone(module: &str, test: &str) -> bool {
     let Some(output) = run_alone(module, test) else { return true };
     let said = String::from_utf8_lossy(&output.stdout);
@@ -45,8 +45,8 @@ pub fn is_alone(module: &str, test: &str) -> bool {
     false
 }
 
-/// Runs `work` in a forked child, which leaves with status 0 if it returns. Gives the child's
-/// status and what it wrote to standard error. As for [`in_a_forked_child`], the calling test runs
+/// Runs `work` in a forked child, which exits with status 0 if `work` returns. Returns the child's
+/// status and its standard error. As for [`in_a_forked_child`], the calling test runs
 /// [alone](is_alone).
 pub fn in_a_child(work: impl FnOnce()) -> (i32, String) {
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
@@ -54,7 +54,7 @@ pub fn in_a_child(work: impl FnOnce()) -> (i32, String) {
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
-        // SAFETY: both are open. A child that hangs is killed, and seen by its parent.
+        // SAFETY: both are open. The alarm kills a child that hangs, and its parent notices.
         unsafe {
             libc::dup2(writer.as_raw_fd(), 2);
             libc::alarm(60);
@@ -74,16 +74,17 @@ pub fn in_a_child(work: impl FnOnce()) -> (i32, String) {
     (status, String::from_utf8_lossy(&said).into_owned())
 }
 
-/// Runs `check` in a forked child. It gives the number of the first thing that is wrong, 0 for
-/// none. The calling test runs [alone](is_alone): what threads of other tests hold at the fork
-/// would stay held in the child.
+/// Runs `check` in a forked child. `check` returns the number of the first thing that is wrong, or
+/// 0. The calling test runs [alone](is_alone): locks that threads of other tests hold at the fork
+/// would stay locked in the child.
 pub fn in_a_forked_child(check: impl FnOnce() -> i32) {
-    // SAFETY: the child runs `check`, which takes no lock that another thread of this process may
-    // have held at the fork (other than the C library's, which survive it), and leaves by `_exit`.
+    // SAFETY: the child runs `check` and exits with `_exit`. `check` takes no lock that another
+    // thread of this process may have held at the fork, except those of the C library, which
+    // survive a fork.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
-        // SAFETY: no preconditions: a child that hangs is killed, and seen by its parent.
+        // SAFETY: no preconditions. It kills a child that hangs, and its parent notices.
         unsafe { libc::alarm(20) };
         let verdict = catch_unwind(AssertUnwindSafe(check));
         // SAFETY: no preconditions.
@@ -96,7 +97,7 @@ pub fn in_a_forked_child(check: impl FnOnce() -> i32) {
     assert_eq!(libc::WEXITSTATUS(status), 0, "this check failed in the child");
 }
 
-/// Whether this process has the page of an address.
+/// Whether the page of an address is mapped in this process.
 pub fn is_mapped(address: *const u8) -> bool {
     let page = address.map_addr(|address| address & !4095);
     let mut resident = 0;
@@ -104,8 +105,8 @@ pub fn is_mapped(address: *const u8) -> bool {
     unsafe { libc::mincore(page.cast_mut().cast(), 1, &raw mut resident) == 0 }
 }
 
-/// Copies by way of a machine and a pool of its own, with every kind of thread that this crate
-/// starts. The number of what is wrong, 0 for nothing.
+/// Copies with a machine and a pool of its own, and starts every kind of thread of this crate.
+/// Returns the number of the first thing that is wrong, or 0.
 pub fn copies() -> i32 {
     const LEN: usize = 2 << 20;
     let device = Device::of_emulator(&super::machine().build(), 0).expect("a device");
@@ -124,7 +125,7 @@ pub fn copies() -> i32 {
         drop(released);
         note.store(true, Ordering::Relaxed);
     };
-    // The watcher of tickets, and who calls wakers.
+    // The thread that watches tickets, and the one that calls wakers.
     block_on(stream.launch_host(function).unwrap()).unwrap();
     block_on(ticket).unwrap();
     if !called.load(Ordering::Relaxed) || host.read().unwrap()[..values.len()] != values {
@@ -144,7 +145,8 @@ pub fn start_and_end_threads(stop: &AtomicBool) {
     }
 }
 
-/// Uses a machine that watches, correctly or too early. The number of what is wrong, 0 for nothing.
+/// Uses a machine that watches the host, correctly or too early. Returns the number of the first
+/// thing that is wrong, or 0.
 pub fn watches(too_early: bool) -> i32 {
     let emulator = super::machine().watch_host(true).build();
     let driver = emulator.driver();
@@ -152,7 +154,7 @@ pub fn watches(too_early: bool) -> i32 {
     let words = host.as_ptr().cast::<u32>();
     let stream = driver.stream_create(0, StreamFlags::default()).unwrap();
     let store = |at: usize| {
-        // SAFETY: it lies in the block, and the machine is eager, so that the copy has run: nobody
+        // SAFETY: it lies in the block, and the machine is eager: the copy has run, and nothing
         // else accesses the memory.
         unsafe { words.add(at).write_volatile(7) };
     };
@@ -164,7 +166,7 @@ pub fn watches(too_early: bool) -> i32 {
         store(999);
         let correct = emulator.findings().is_empty();
         if too_early {
-            // To see this takes a backtrace, and so a second in a child.
+            // The finding takes a backtrace, which takes a second in a child.
             store(0);
         }
         let found = emulator.findings().len() == usize::from(too_early);

@@ -1,7 +1,7 @@
 //! Threads that cannot start threads.
 
 /// From now on the calling thread cannot start a thread: the system refuses (`EAGAIN`), as it does
-/// at a limit of threads. It can still fork. There is no way back.
+/// at a limit of threads. It can still fork. This cannot be undone.
 pub fn refuse_threads() {
     // The lower half of the first argument of a system call.
     const FLAGS: u32 = 16;
@@ -16,8 +16,8 @@ pub fn refuse_threads() {
     ]);
 }
 
-/// As [`refuse_threads`], but threads can be started for which the C library has kept the stack of
-/// one that has ended. It keeps 40 MiB of stacks.
+/// As [`refuse_threads`], but a thread can start if the C library has kept the stack of a thread
+/// that has ended. The C library keeps up to 40 MiB of stacks.
 pub fn refuse_stacks() {
     // The lower half of the fourth argument of a system call.
     const FLAGS: u32 = 40;
@@ -31,10 +31,10 @@ pub fn refuse_stacks() {
     ]);
 }
 
-/// Where the number of a system call is.
+/// The offset of the number of a system call.
 const NUMBER: u32 = 0;
 
-/// From now on these steps decide about the system calls of the calling thread.
+/// From now on these steps filter the system calls of the calling thread.
 fn filter(steps: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     // SAFETY: the program is live, and has as many steps as it says. Both calls concern the calling
@@ -54,12 +54,12 @@ fn give(answer: u32) -> libc::sock_filter {
     step(libc::BPF_RET | libc::BPF_K, answer, 0, 0)
 }
 
-/// Skips so many steps.
+/// The number of steps to skip, by whether the condition holds.
 fn if_equal(value: u32, yes: u8, no: u8) -> libc::sock_filter {
     step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, yes, no)
 }
 
-/// Skips so many steps.
+/// The number of steps to skip, by whether the condition holds.
 fn if_set(bits: u32, yes: u8, no: u8) -> libc::sock_filter {
     step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, bits, yes, no)
 }

@@ -1,4 +1,4 @@
-//! What the tests do over and over.
+//! Helpers of the tests.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -17,14 +17,14 @@ use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Stream};
 
 use super::{devices_of, emulator, pool};
 
-/// How long a test may seem to hang before it fails: a minute, or as many seconds as
-/// `PINLANE_TEST_PATIENCE` says.
+/// How long a test may make no progress before it fails: a minute, or the seconds that
+/// `PINLANE_TEST_PATIENCE` sets.
 pub fn patience() -> Duration {
     let seconds = std::env::var("PINLANE_TEST_PATIENCE");
     Duration::from_secs(seconds.map_or(60, |seconds| seconds.parse().expect("seconds")))
 }
 
-/// How often [`check_each`] looks whether a case hangs.
+/// The interval at which [`check_each`] looks for a case that hangs.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Runs `test`, and fails instead of hanging.
@@ -40,8 +40,8 @@ pub fn watched(test: impl FnOnce() + Send + 'static) {
     worker.join().unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// Checks one case after another, and ends the process if one hangs: it says which, and a thread
-/// that hangs cannot be ended.
+/// Checks one case after another. If one hangs, prints it and ends the process: a thread that hangs
+/// cannot be ended.
 pub fn check_each<C: Debug + Sync>(cases: &[C], check: impl Fn(&C)) {
     let current = Mutex::new((Instant::now(), None));
     let (at_it, ended) = channel::<()>();
@@ -56,7 +56,7 @@ pub fn check_each<C: Debug + Sync>(cases: &[C], check: impl Fn(&C)) {
                 }
             }
         });
-        // Dropped behind the last case, and if one fails.
+        // Dropped after the last case, and when one fails.
         let _at_it = at_it;
         for case in cases {
             *current.lock().unwrap() = (Instant::now(), Some(case));
@@ -82,13 +82,13 @@ pub fn eventually(what: &str, condition: impl Fn() -> bool) {
     assert!(becomes_true(condition), "never: {what}");
 }
 
-/// Looks for what is left of devices, pools and streams that have been dropped.
+/// Asserts that nothing is left of the devices, pools and streams that have been dropped.
 pub fn assert_nothing_is_left(emulator: &Emulator) {
     let is_gone = |usage: Usage| {
         (usage.host_bytes, usage.device_bytes, usage.streams, usage.events) == (0, 0, 0, 0)
     };
     assert_eq!(emulator.findings(), []);
-    // A thread that is ending may be the one that ends a pool.
+    // The pool may be ended by a thread that is itself still ending.
     let all_gone = becomes_true(|| is_gone(emulator.usage()));
     assert!(all_gone, "{:?}", emulator.usage());
     assert_eq!(emulator.findings(), []);
@@ -114,13 +114,13 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// The stream as the emulator's controls name it.
+/// The stream's handle for the emulator's controls.
 pub fn raw(stream: &Stream) -> RawStream {
     RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() }
 }
 
-/// A stream that is stalled until this is dropped: a test that fails must not hang in its drops,
-/// which may wait for the stream.
+/// A stream that is stalled until this is dropped. A test that fails would otherwise hang in other
+/// drops, which may wait for the stream.
 pub struct Stalled(Emulator, RawStream);
 
 impl Stalled {
@@ -146,9 +146,9 @@ pub struct Rig {
     pub stream: Stream,
 }
 
-/// The elements of the rig's buffers; one block of 4096 bytes each.
+/// The elements of each of the rig's buffers: one block of 4096 bytes.
 pub const LEN: usize = 1024;
-/// A budget of this many blocks.
+/// The bytes of such a block.
 pub const BLOCK: usize = 4096;
 
 impl Rig {
@@ -175,7 +175,8 @@ impl Rig {
         self.device.alloc(LEN).unwrap()
     }
 
-    /// What the device holds. Fresh memory and a stream of their own, so that nothing is disturbed.
+    /// The contents of a device buffer. The copy uses a stream and host memory of its own, so that
+    /// it changes nothing for the test.
     pub fn contents(&self, gpu: &DeviceBuf<u32>) -> Vec<u32> {
         let pool = pool(&self.device).build().unwrap();
         let mut host = pool.alloc(gpu.len()).unwrap();
@@ -195,7 +196,7 @@ impl Rig {
         assert_eq!(self.emulator.findings(), []);
     }
 
-    /// Drops everything and looks for what is left.
+    /// Drops everything and asserts that nothing is left.
     pub fn assert_nothing_is_left(self) {
         let emulator = self.emulator.clone();
         drop(self);
@@ -203,7 +204,7 @@ impl Rig {
     }
 }
 
-/// Lazy machines: nothing runs before somebody waits.
+/// On lazy machines, where nothing runs before the program waits for it.
 pub fn on_lazy_machines(blocks: usize, test: impl Fn(Rig) + Send + 'static) {
     watched(move || (0..12).for_each(|seed| test(Rig::new(Execution::Lazy, seed, blocks))));
 }

@@ -1,5 +1,5 @@
-//! Tensors of DLPack: what becomes of the memory when its uses cannot be known. That buffers and
-//! tensors become each other is tested from C and Python (`tests/ffi`), who use them.
+//! Tensors of DLPack: what becomes of the memory when its uses are unknown. The conversion between
+//! buffers and tensors is tested from C and Python (`tests/ffi`).
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -27,8 +27,8 @@ fn deleted(tensor: NonNull<ManagedTensor>) {
     unsafe { dlpack::delete(tensor) };
 }
 
-/// As [`on_lazy_machines`], for tests that show that memory is kept for ever: with it goes all that
-/// it belongs to. `scripts/lsan.supp` names this function.
+/// As [`on_lazy_machines`], for tests in which memory is kept forever, together with the machine
+/// that it belongs to. `scripts/lsan.supp` names this function.
 fn on_machines_that_leak(test: impl Fn(Rig) + Send + 'static) {
     watched(move || (0..12).for_each(|seed| test(Rig::new(Execution::Lazy, seed, 1))));
 }
@@ -53,7 +53,7 @@ fn a_tensor_that_is_refused_gives_its_buffer_back() {
     });
 }
 
-/// Consumers access host memory at once, so an export waits for what the device still writes.
+/// Consumers access host memory at once, so an export waits for the device's writes.
 #[test]
 fn a_tensor_on_the_host_has_what_was_on_its_way() {
     on_lazy_machines(1, |rig| {
@@ -65,7 +65,7 @@ fn a_tensor_on_the_host_has_what_was_on_its_way() {
         // SAFETY: live, and this is its only consumer.
         let data = unsafe { tensor.as_ref() }.tensor.data.cast::<u8>().cast_const();
         rig.emulator.host_reads(data, BLOCK);
-        // SAFETY: the bytes of the tensor, which nobody writes.
+        // SAFETY: the bytes of the tensor, which nothing writes.
         assert!(unsafe { std::slice::from_raw_parts(data, BLOCK) }.iter().all(|&byte| byte == 7));
         deleted(tensor);
         drop(gpu);
@@ -88,7 +88,8 @@ fn memory_that_is_deleted_while_its_consumer_captures_is_kept() {
     });
 }
 
-/// The use cannot be recorded, so the stream is waited for; if that fails too, the memory is kept.
+/// The use cannot be recorded, so the deletion waits for the stream. If that fails too, the memory
+/// is kept.
 #[test]
 fn memory_whose_last_use_cannot_be_known_is_never_reused() {
     for can_wait in [true, false] {

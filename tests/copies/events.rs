@@ -1,5 +1,5 @@
-//! Events of the caller: streams of this crate wait for other work by them, and other work for
-//! streams of this crate.
+//! Events of the caller: with them streams of this crate wait for other work, and other work waits
+//! for streams of this crate.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use pinlane::{ErrorKind, Stream};
 
 use crate::common::support::{Rig, on_lazy_machines, raw};
 
-/// An event and a stream that only the program knows.
+/// An event and a stream that this crate does not know.
 struct Elsewhere {
     driver: Arc<dyn Driver>,
     stream: RawStream,
@@ -57,7 +57,7 @@ impl Drop for Elsewhere {
 fn a_stream_waits_for_an_event_of_the_caller() {
     on_lazy_machines(1, |rig| {
         let elsewhere = Elsewhere::new(&rig);
-        // SAFETY: the stream outlives this handle, and the work of it, which is waited for.
+        // SAFETY: the stream outlives this handle and its work, which the test waits for.
         let stream = unsafe {
             rig.device.borrow_stream(std::ptr::without_provenance_mut(elsewhere.stream.handle))
         };
@@ -94,7 +94,7 @@ fn an_event_of_the_caller_tells_of_all_work_before_it() {
     });
 }
 
-/// A wait for others' work makes a stream one that others can hold up.
+/// After a wait for the caller's event, the caller can hold up the stream.
 #[test]
 fn small_copies_share_no_event_behind_a_wait_for_the_caller() {
     on_lazy_machines(1, |rig| {

@@ -1,5 +1,4 @@
-//! Work that is not this crate's, host functions, default streams, and copies across devices, while
-//! calls fail.
+//! Foreign work, host functions, default streams, and copies across devices, while calls fail.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -14,7 +13,7 @@ use pinlane::{Device, Result, Stream};
 use crate::common::faults::{Run, at_every_call};
 use crate::common::support::{BLOCK, LEN, Rig};
 
-/// What the program calls by itself.
+/// The program's own calls of the driver.
 struct Own {
     driver: Arc<dyn Driver>,
     event: RawEvent,
@@ -28,7 +27,7 @@ impl Own {
     }
 }
 
-/// The stream that work of others is given.
+/// The stream that foreign work gets.
 fn stream_of(handle: *mut c_void) -> RawStream {
     RawStream { device: 0, handle: handle.addr() }
 }
@@ -41,14 +40,14 @@ struct World {
 }
 
 impl World {
-    /// A copy by the program itself, between uploads and downloads of this crate.
+    /// A copy by the program, between an upload and a download of this crate.
     fn foreign(&self, value: u32) -> Result<()> {
         let World { rig, other, own, .. } = self;
         let (mut host, mut back) = (rig.pool.alloc::<u32>(LEN)?, rig.pool.alloc::<u32>(LEN)?);
         let mut gpu = rig.device.alloc::<u32>(LEN)?;
         host.write()?.fill(value);
         let (from, to) = (host.as_ptr().cast::<u8>(), gpu.as_device_ptr());
-        // SAFETY: the work is one copy, on the stream that it is given, of the buffers named.
+        // SAFETY: the work is one copy, on the given stream, of the named buffers.
         let launched = unsafe {
             rig.stream.foreign(&[&host], &mut [&mut gpu], |stream| {
                 own.driver.copy_h2d(stream_of(stream), to, from, BLOCK)
@@ -62,13 +61,13 @@ impl World {
         Ok(())
     }
 
-    /// An event of the caller orders two streams, which the buffers know nothing of.
+    /// An event of the caller orders two streams. The buffers do not know of it.
     fn events(&self, value: u32) -> Result<()> {
         let World { rig, other, own, .. } = self;
         let (mut gpu, mut back) = (rig.device.alloc::<u32>(LEN)?, rig.pool.alloc::<u32>(LEN)?);
-        // From here on the stream is behind the allocation, which the other name knows nothing of.
+        // This orders the stream after the allocation, of which the borrowed buffer does not know.
         rig.stream.fill(&mut gpu, value)?;
-        // SAFETY: it is not freed before both streams are waited for, below.
+        // SAFETY: the test waits for both streams, below, before it frees the memory.
         let mut same = unsafe { rig.device.borrow_memory::<u32>(gpu.as_device_ptr(), LEN) }?;
         let arrived = (|| {
             // SAFETY: a live event.
@@ -82,11 +81,11 @@ impl World {
         let mut order = || -> Result<()> {
             let known = other.record()?;
             rig.stream.wait_for(&known)?;
-            // The last use of the memory by its other name.
+            // The last use of the memory through the borrowed buffer.
             rig.stream.fill(&mut same, 0)?.wait()
         };
         if order().is_err() {
-            // Perhaps in use on a stream that its owner does not know of.
+            // The memory may be in use on a stream that its owner does not know.
             own.forgotten.set(own.forgotten.get() + BLOCK);
             std::mem::forget(gpu);
         }
@@ -191,8 +190,8 @@ fn survives(run: &Run) -> usize {
     drop(stream);
     let _ = pool.trim();
     let stats = pool.stats();
-    // Live is a tensor whose last use nobody knows: the device counts it. A block that is kept
-    // keeps its slab.
+    // A tensor whose last use is unknown counts as live for the device. A block that is kept keeps
+    // its slab.
     let kept = stats.quarantined_bytes + stats.live_bytes > 0;
     let pooled = if kept { stats.committed_bytes - stats.live_bytes } else { 0 };
     pooled + own.forgotten.get() + device.quarantined_bytes() + far.quarantined_bytes()

@@ -1,4 +1,5 @@
-//! The example `load_safetensors`, run as its users run it: arguments in, a report or an error out.
+//! The example `load_safetensors`, run like its users run it: with arguments, to a report or an
+//! error.
 //!
 //! The example's `main.rs` is compiled into this test, so that a test cannot meet a stale binary.
 
@@ -12,8 +13,8 @@ use std::path::{Path, PathBuf};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-/// Runs the example on the device that `PINLANE_TEST_DEVICE` names: its report, or its exit code
-/// and message.
+/// Runs the example on the device that `PINLANE_TEST_DEVICE` names. Returns its report, or its exit
+/// code and message.
 fn run(arguments: &[&str]) -> Result<String, (u8, String)> {
     let device = match std::env::var("PINLANE_TEST_DEVICE").as_deref() {
         Err(_) | Ok("emulated") => "emulated",
@@ -75,7 +76,7 @@ fn file_of_tensors(lengths: &[usize]) -> Vec<u8> {
     file_of(&Value::Object(header).to_string(), &data)
 }
 
-/// In the project's folder, or in the one where the program runs.
+/// The file in the project's folder, or in the one where the program runs.
 fn digits_file() -> PathBuf {
     let tests = std::env::var_os("CARGO_MANIFEST_DIR");
     let project = tests.map(|folder| Path::new(&folder).join("..")).unwrap_or_default();
@@ -139,7 +140,7 @@ fn the_digits_are_what_their_readme_says() {
     }
 }
 
-/// Lengths around the sizes of slots and blocks, nothing, and a tensor of many slots;
+/// Lengths around the sizes of slots and blocks, a length of 0, and a tensor of many slots.
 /// `--verify-all` compares each byte with the file.
 #[test]
 fn small_slots_and_small_rings_are_bit_exact() {
@@ -226,7 +227,7 @@ fn a_file_without_tensors_and_one_without_bytes_load() {
     }
 }
 
-/// One line that names the file, says what was found, and what to do; exit code 1.
+/// The error is one line that names the file, the cause and the remedy, with exit code 1.
 #[test]
 fn a_bad_file_is_a_clear_error() {
     let good = digits();
@@ -336,7 +337,7 @@ fn a_wrong_command_line_gets_the_usage() {
     assert!(help.contains("usage: load_safetensors [OPTIONS] [FILE]"));
 }
 
-/// What is verified is the device's memory: once the file differs from it, the run fails.
+/// The run verifies the device's memory: it fails when the file differs from it.
 #[test]
 fn a_device_that_disagrees_with_the_file_is_found() {
     use example::load::load;
@@ -363,7 +364,7 @@ fn a_device_that_disagrees_with_the_file_is_found() {
     }
 }
 
-/// Widths of a report are limited, and what a file calls its tensors is not.
+/// The columns of a report have a limited width, and names of tensors have none.
 #[test]
 fn long_names_and_many_dimensions_are_cut() {
     let name = "n".repeat(5_000_000);

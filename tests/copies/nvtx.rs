@@ -1,4 +1,5 @@
-//! The ranges that a tool gets by NVTX: a process of its own loads one, and says what it gets.
+//! The ranges that a tool gets through NVTX: a separate process loads a tool, which prints what it
+//! gets.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -61,7 +62,7 @@ fn a_tool_gets_ranges_of_copies_waits_growth_and_foreign_work() {
     let rest: Vec<&str> =
         rest.iter().map(|line| line.strip_prefix("pinlane ").expect("in the domain")).collect();
 
-    // The categories are those that the documentation lists, in this order.
+    // The categories are those of the documentation, in its order.
     let page = include_str!("../../src/trace/mod.rs");
     let (_, list) = page.split_once("Its category is").expect("the list");
     let rows = list.lines().filter_map(|row| row.strip_prefix("//! * `"));

@@ -1,4 +1,4 @@
-//! Pairs of host and device memory that are copied over and over, against a plain model.
+//! Pairs of host and device memory that are copied repeatedly, against a plain model.
 
 use pinlane::batch::{Pairs, Route};
 use pinlane::emulated::{Emulator, Execution};
@@ -131,7 +131,7 @@ fn check(device: &Device, case: &Case) -> Result<(), TestCaseError> {
         prop_assert_eq!(&back, gpu, "pair {}, device", pair);
     }
     drop((pairs, views));
-    // What lies before the views is as it was.
+    // The bytes before the views are unchanged.
     for ((host, gpu), &(_, at_host, at_device)) in hosts.iter().zip(&gpus).zip(&case.shapes) {
         prop_assert!(host.read().unwrap()[..at_host].iter().all(|&byte| byte == 0xaa));
         let mut back = vec![0; at_device];
@@ -158,11 +158,11 @@ proptest! {
     }
 }
 
-/// So many that the copy team looks at them, and that the device begins with the first half.
+/// Enough that the copy team checks them, and that the device begins with the first half.
 const MANY: usize = 5000;
 const EACH: usize = 48;
 
-/// Several rounds up and down, with pairs that belong to a few buffers or to one each.
+/// Several rounds up and down. The pairs lie in `buffers` buffers.
 fn rounds(device: &Device, buffers: usize) {
     let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
     let pool = PinnedPool::builder(device).build().unwrap();
@@ -174,7 +174,7 @@ fn rounds(device: &Device, buffers: usize) {
     let mut pairs = Pairs::new();
     for (host, gpu) in hosts.iter_mut().zip(&mut gpus) {
         let (mut host, mut gpu) = (host.as_slice_mut(), gpu.as_slice_mut());
-        // Last first, so that no two follow each other.
+        // In reverse order, so that no two are contiguous.
         for n in (0..in_one).rev() {
             let (left, at_host) = host.split_at_mut(n * EACH).unwrap();
             let (before, on_device) = gpu.split_at_mut(n * EACH).unwrap();

@@ -66,7 +66,7 @@ fn who_waits_for_a_slow_stream_lets_the_time_pass() {
     });
 }
 
-/// Nobody makes a call meanwhile.
+/// The host makes no call in the meantime.
 #[test]
 fn a_host_function_behind_slow_work_is_called() {
     on_all_machines(|rig| {
@@ -112,7 +112,7 @@ fn a_slow_stream_must_be_live() {
     assert!(machine.slow(nobody, 3).is_err());
 }
 
-/// What a pool, a staged copy and registered memory do on a machine that has so much.
+/// Uses a pool, a staged copy and registered memory.
 fn work(rig: &Rig) -> Result<()> {
     let mut gpu = rig.device.alloc::<u32>(8 * LEN)?;
     let source: Vec<u32> = (0..8 * LEN as u32).collect();
@@ -140,7 +140,7 @@ fn memory_may_run_out_at_any_point() {
         work(&rig).unwrap();
         rig.pool.trim().unwrap();
         let (used, mut ended) = (rig.emulator.usage(), [0; 2]);
-        // In steps of a block, up to more than it takes; then on the device.
+        // Limits the host's memory, step by step up to more than the work takes, then the device's.
         for blocks in (0..512).step_by(24) {
             rig.emulator.limit_page_locked(used.host_bytes + blocks * BLOCK);
             match work(&rig) {

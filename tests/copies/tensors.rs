@@ -1,5 +1,5 @@
-//! Tensors of DLPack whose members take all values: the bytes that a tensor covers, against the
-//! specification, in arithmetic that does not overflow.
+//! Tensors of DLPack whose members take all values: the bytes that a tensor covers, against a model
+//! in arithmetic that does not overflow.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -42,7 +42,7 @@ struct Foreign {
     version: Version,
     byte_offset: u64,
     data: Data,
-    /// If it is not the number of lengths.
+    /// `Some` if it differs from the number of lengths.
     ndim: Option<i32>,
     shape_at: Array,
 }
@@ -58,7 +58,7 @@ enum Strides {
 enum Data {
     Null,
     Somewhere,
-    /// So many bytes before the end of the address space.
+    /// This many bytes before the end of the address space.
     AtTheEnd(usize),
 }
 
@@ -118,7 +118,7 @@ fn tight(shape: &[i64]) -> Option<Vec<i128>> {
     Some(strides)
 }
 
-/// Whether strides, which have 64 bits, can count the elements.
+/// Whether strides of 64 bits can count the elements.
 fn is_countable(shape: &[i64]) -> bool {
     let mut lengths = shape.iter().map(|&length| length.max(1));
     lengths.try_fold(1i64, i64::checked_mul).is_some()
@@ -165,7 +165,7 @@ impl Foreign {
         }
     }
 
-    /// Where the bytes begin and how many they are; `None` if the tensor must be refused.
+    /// The start and the number of the bytes; `None` if the tensor must be refused.
     fn bytes(&self, memory: usize) -> Option<(u128, u128)> {
         let shape = &self.shape[..self.rank()];
         let arrays = shape.is_empty() || self.shape_at == Array::InPlace;
@@ -194,7 +194,7 @@ impl Foreign {
         (self.data != Data::Null && fits).then_some((start, bytes))
     }
 
-    /// Passes the tensor to `with`. Its arrays have room for what a misaligned one names.
+    /// Passes the tensor to `with`. Its arrays have room for a misaligned pointer.
     fn with<R>(&self, memory: usize, with: impl FnOnce(ManagedTensor) -> R) -> R {
         let mut shape = self.shape.clone();
         shape.push(0);
@@ -238,7 +238,7 @@ fn check_import(case: &Foreign) -> Result<(), TestCaseError> {
     let expected = case.bytes(at);
     case.with(at, |mut managed| {
         let tensor = NonNull::from(&mut managed);
-        // SAFETY: live, and nobody else has it; its arrays are as long as it says, or misaligned.
+        // SAFETY: live, and owned here. Its arrays are as long as it says, or misaligned.
         let imported = unsafe { Imported::new(tensor) };
         let (mut imported, (start, bytes)) = match (imported, expected) {
             (Err(error), None) => {
@@ -251,7 +251,7 @@ fn check_import(case: &Foreign) -> Result<(), TestCaseError> {
                 return Err(TestCaseError::fail(format!("{found:?}, but expected {expected:?}")));
             }
         };
-        // What lies in memory is looked at; what only could, is given back.
+        // The test reads tensors that lie in its memory, and only returns the others.
         if bytes == 0 || start + bytes <= (at + len) as u128 && start >= at as u128 {
             let found = imported.elements();
             prop_assert_eq!(found.len() as u128, bytes);
@@ -262,7 +262,7 @@ fn check_import(case: &Foreign) -> Result<(), TestCaseError> {
     })
 }
 
-/// A buffer of `bytes` as a tensor: whether it must succeed.
+/// Whether the export of a buffer of `bytes` bytes must succeed.
 fn fits(layout: &Layout<'_>, bytes: usize) -> bool {
     let (dtype, shape) = (layout.dtype, layout.shape);
     let bits = i128::from(dtype.bits) * i128::from(dtype.lanes);
@@ -314,7 +314,7 @@ proptest! {
                 manager_ctx: std::ptr::null_mut(),
                 deleter: None,
             };
-            // SAFETY: live, and nobody else has it.
+            // SAFETY: live, and owned here.
             let newer = unsafe { dlpack::from_legacy(NonNull::from(&mut legacy)) };
             // SAFETY: as above.
             let found = unsafe { Imported::new(newer) }.map(Imported::into_raw);
@@ -323,12 +323,12 @@ proptest! {
             prop_assert_eq!(found.is_ok(), expected.is_some());
             // SAFETY: as above; it is not used any more.
             unsafe { dlpack::delete(newer) };
-            // Neither read-only nor padded can be said in the older form.
+            // The older form has no flags for read-only and padded tensors.
             // SAFETY: as above.
             let older = unsafe { dlpack::to_legacy(NonNull::from(&mut managed)) };
             prop_assert_eq!(older.is_ok(), case.version.major == 1 && case.flags & !2 == 0);
             if let Ok(older) = older {
-                // SAFETY: just made; nobody uses it.
+                // SAFETY: just made, and unused.
                 let deleter = unsafe { older.as_ref() }.deleter.expect("it has one");
                 // SAFETY: as above.
                 unsafe { deleter(older.as_ptr()) };
@@ -345,7 +345,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// And what is exported comes back with as many bytes as its elements take together.
+    /// The import of an exported buffer has as many bytes as all its elements.
     #[test]
     fn a_buffer_becomes_each_tensor_that_fits_it(
         dtype in dtype(),

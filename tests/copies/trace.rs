@@ -1,4 +1,4 @@
-//! Recordings: what they show, and that they change nothing.
+//! Recordings: their contents, and that they change nothing else.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use pinlane::trace::{Kind, Recording, Span, Trace, Track};
 use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, Refused};
 use serde_json::Value;
 
-/// The device's spans of that name.
+/// The device's spans with this name.
 fn on_device<'t>(trace: &'t Trace, name: &str) -> Vec<&'t Span> {
     let device = trace.spans().iter().filter(|span| span.kind == Kind::OnDevice);
     device.filter(|span| span.name == name).collect()
@@ -53,7 +53,7 @@ fn a_recording_shows_copies_waits_and_what_threads_do() {
     for pair in trace.spans().windows(2) {
         assert!(pair[0].start <= pair[1].start && pair[0].start <= pair[0].end, "{pair:?}");
     }
-    // A stream does one thing after the other.
+    // The spans of a stream do not overlap.
     let mut streams: Vec<_> = trace.spans().iter().filter(|s| s.kind == Kind::OnDevice).collect();
     streams.sort_by_key(|span| (&span.track, span.start));
     for pair in streams.windows(2).filter(|pair| pair[0].track == pair[1].track) {
@@ -82,7 +82,7 @@ fn a_device_that_is_not_recorded_makes_no_more_calls() {
     assert_eq!(calls(false), calls(true));
 }
 
-/// What a timeline shows is what the program has called.
+/// A timeline names the calls of the program.
 #[test]
 fn each_wait_has_the_name_of_the_call_that_waits() {
     let emulator = Emulator::builder().execution(Execution::Lazy).build();
@@ -139,7 +139,7 @@ fn each_wait_has_the_name_of_the_call_that_waits() {
     );
 }
 
-/// A recording that cannot end goes on, and is not lost.
+/// A recording that cannot be stopped continues, and is not lost.
 #[test]
 fn a_recording_that_is_not_stopped_comes_back() {
     let device = Device::emulated().unwrap();
@@ -196,7 +196,7 @@ fn what_a_device_cannot_tell_is_missing_and_the_rest_is_there() {
     assert!(on_device(&trace, "Stream::busy").len() <= 1, "{trace:?}");
 }
 
-/// Whoever no longer wants a recording need not use the device again to be rid of its events.
+/// Dropping a recording frees its events, without another use of the device.
 #[test]
 fn the_events_of_a_recording_go_with_it() {
     let emulator = Emulator::new();
@@ -232,7 +232,8 @@ fn the_events_of_a_recording_go_with_it() {
     }
 }
 
-/// A recording asks for no event that is part of a capture: that would invalidate it.
+/// A recording does not query an event that is part of a capture: the query would invalidate the
+/// capture.
 #[test]
 fn a_capture_is_not_disturbed() {
     let emulator = Emulator::new();
@@ -241,8 +242,7 @@ fn a_capture_is_not_disturbed() {
     device.record(&recording).unwrap();
     let stream = device.stream().unwrap();
     let raw = RawStream { device: 0, handle: stream.as_raw().addr() };
-    // SAFETY: the launch captures the stream and leaves it so, which this test ends itself. It
-    // enqueues nothing.
+    // SAFETY: the launch begins a capture of the stream, which this test ends. It enqueues nothing.
     let (_, ticket) =
         unsafe { stream.foreign(&[], &mut [], |_| emulator.begin_capture(raw).unwrap()).unwrap() };
     let trace = recording.stop().unwrap();
@@ -300,7 +300,7 @@ fn a_drawing_has_a_row_for_each_track_and_units_on_its_axis() {
     assert_eq!(count("<text"), count("</text>"));
     assert!(svg.contains("<rect class=\"p\""), "it has a paper: {svg}");
     assert_eq!(count("<title>"), count("</title>"));
-    // An empty one is a drawing, too.
+    // An empty recording makes a drawing too.
     let empty = Recording::new().stop().unwrap().to_svg();
     assert!(empty.contains("viewBox") && empty.ends_with("</svg>\n"), "{empty}");
 }

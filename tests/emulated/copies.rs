@@ -72,7 +72,7 @@ fn parts(dst: u64, src: u64) -> Vec<Item> {
         .into()
 }
 
-/// What `parts` makes of these contents.
+/// The destination after the copies of `parts`.
 fn expected(dst: &[u8], src: &[u8]) -> Vec<u8> {
     let mut result = dst.to_vec();
     for Item { dst, src: from, bytes } in parts(0, 0) {
@@ -87,7 +87,7 @@ fn batch(rig: &Rig, stream: RawStream, kind: CopyKind, copies: &[Item]) {
     unsafe { rig.driver.copy_batch(stream, kind, copies) }.unwrap();
 }
 
-/// Runs a test where there are batches: everywhere but with an old driver.
+/// Runs a test on each driver that has batches: all but old ones.
 fn on_each_driver_with_batches(test: impl Fn(&Rig)) {
     on_each_driver(|rig| {
         if rig.driver.supports_batches(rig.device).unwrap() {
@@ -163,7 +163,7 @@ fn items(dst: u64, src: u64) -> [Item; 3] {
     [(100, 0, 1000), (2001, 1003, 1999), (3, 77, 0)].map(item)
 }
 
-/// What `items` makes of a destination full of 6 from a source full of 5.
+/// The destination after the move of `items`: it was full of 6, and the source of 5.
 fn moved() -> Vec<u8> {
     let mut expected = vec![6; BYTES];
     expected[100..1100].fill(5);
@@ -214,7 +214,7 @@ fn rule_35_a_kernel_writes_page_locked_memory_in_stream_order() {
         }
         rig.synchronize(stream);
         assert_eq!(rig.contents(b), moved());
-        // SAFETY: the kernel has written all of the block, and was waited for.
+        // SAFETY: the kernel has written all of the block and is complete.
         let there = unsafe { std::slice::from_raw_parts(target.as_ptr(), BYTES) };
         assert_eq!(there, moved());
     });

@@ -1,4 +1,4 @@
-//! Opening devices: what is found, and what is said when nothing is.
+//! Opening devices, and the errors if there is none.
 
 use crate::common::{Target, target};
 use pinlane::{Device, ErrorKind};

@@ -1,16 +1,16 @@
-//! The program of docs/testing.md, and what it prints.
+//! The program of docs/testing.md, and its output.
 
 use pinlane::emulated::{Emulator, Exploration, explore};
 use pinlane::{Device, Error, PinnedPool};
 
-/// Fills memory on one stream and fetches it on another, by its address.
+/// Fills memory on one stream and downloads it, by its address, on another.
 fn produce_and_consume(device: &Device, waits: bool) -> Result<Vec<u32>, Error> {
     let (producer, consumer) = (device.stream()?, device.stream()?);
     let pool = PinnedPool::builder(device).build()?;
     let (mut memory, mut host) = (device.alloc::<u32>(256)?, pool.alloc::<u32>(256)?);
     producer.fill(&mut memory, 0)?;
     producer.synchronize()?;
-    // SAFETY: the memory outlives `theirs`. Who borrows it orders the work by hand, as below.
+    // SAFETY: the memory outlives `theirs`. The caller orders the work on it, as below.
     let theirs = unsafe { device.borrow_memory::<u32>(memory.as_device_ptr(), 256)? };
     let filled = producer.fill(&mut memory, 7)?;
     if waits {
@@ -20,7 +20,7 @@ fn produce_and_consume(device: &Device, waits: bool) -> Result<Vec<u32>, Error> 
     Ok(host.read()?.to_vec())
 }
 
-/// How it ends: nothing, or the report of the smallest run that fails.
+/// The result: nothing, or the report of the smallest run that fails.
 fn report(machine: pinlane::emulated::Builder, waits: bool) -> String {
     let explored = explore(Exploration::new().machine(machine).quiet(true), |machine| {
         let device = Device::of_emulator(machine, 0)?;
@@ -46,7 +46,7 @@ fn my_copies() {
 }
 // ANCHOR_END: explore
 
-/// Lines are broken where the page has no room.
+/// Compares words only, because the page wraps lines.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

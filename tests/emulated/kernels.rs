@@ -1,9 +1,9 @@
-//! The kernels compute what `driver::reference` says, for every alignment and length, and touch
+//! The kernels compute the same as `driver::reference`, for every alignment and length, and touch
 //! nothing else.
 //!
-//! Each case lays its ranges into blocks full of known bytes, runs one kernel, and compares whole
-//! blocks with what the reference makes of them on the host: a byte outside the ranges that changed
-//! is a failure like any other. The tests see only the seam, so they hold any driver to it.
+//! Each case places its ranges in blocks full of known bytes, runs one kernel, and compares the
+//! whole blocks with the reference's result on the host. So a changed byte outside the ranges is a
+//! failure too. The tests use only the trait `Driver`, so they apply to any driver.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::common;
 /// many as the kernels take at once.
 const LONG: usize = (17 << 20) + 13;
 
-/// Around a range, so that a write past its ends lands in the block.
+/// The bytes around a range, so that a write past its ends lands in the block.
 const MARGIN: usize = 64;
 
 /// A device with a stream, and one page-locked block through which all data goes.
@@ -58,7 +58,7 @@ impl Lab {
         block
     }
 
-    /// What a block holds; frees it.
+    /// Returns the contents of a block, and frees it.
     fn take(&self, block: DevicePtr, length: usize) -> Vec<u8> {
         assert!(length <= self.capacity);
         // SAFETY: as for the copy in `upload`, the other way.
@@ -83,7 +83,7 @@ impl Lab {
         block
     }
 
-    /// What a page-locked block holds, once all work is done; frees it.
+    /// Returns the contents of a page-locked block once all work is done, and frees it.
     fn unpin(&self, block: NonNull<u8>, length: usize) -> Vec<u8> {
         self.synchronize();
         // SAFETY: from `pin`, with that many bytes; no work is pending; not used afterwards.
@@ -102,9 +102,10 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // A failing test unwinds through here; what cannot be freed then is left to the process.
-        // SAFETY: live stream; created and allocated in `new`, used no more; freed only if the
-        // device is done.
+        // A failing test unwinds through here. Memory that cannot be freed then is left to the
+        // process.
+        // SAFETY: live stream; created and allocated in `new`, not used afterwards; freed only if
+        // the device is done.
         unsafe {
             if self.driver.stream_synchronize(self.stream).is_ok() {
                 let _ = self.driver.host_free(self.staging);
@@ -121,7 +122,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Mostly short, with every length near the kernels' unit of 16 bytes; at times long enough for
+/// Mostly short lengths, with each length near the kernels' unit of 16 bytes; sometimes lengths for
 /// many blocks of threads.
 fn length() -> impl Strategy<Value = usize> {
     prop_oneof![
@@ -180,8 +181,8 @@ fn check_checksum(seed: u64, start: usize, length: usize) -> Result<(), TestCase
     same(&lab.take(block, bytes.len()), &bytes)
 }
 
-/// An item of a move: the gaps before it in the block of the sources and in that of the
-/// destinations, and its length.
+/// An item of a move: the gaps before it in the sources' block and in the destinations' block, and
+/// its length.
 type Part = (usize, usize, usize);
 
 fn parts() -> impl Strategy<Value = Vec<Part>> {
@@ -206,8 +207,8 @@ fn at_every_alignment(alignments: usize, lengths: impl Iterator<Item = usize>) -
     parts
 }
 
-/// Lays the parts out one after the other in both blocks; gives the items, whose addresses count
-/// from the starts of the blocks, and the blocks' lengths.
+/// Places the parts one after the other in both blocks. Returns the items, whose addresses are
+/// offsets in the blocks, and the blocks' lengths.
 fn lay_out(parts: &[Part], reverse: bool) -> (Vec<Item>, usize, usize) {
     let (mut src, mut dst) = (MARGIN, MARGIN);
     let mut items = Vec::new();
@@ -218,7 +219,7 @@ fn lay_out(parts: &[Part], reverse: bool) -> (Vec<Item>, usize, usize) {
         src += bytes;
         dst += bytes;
     }
-    // The order of the items is not the order of their ranges.
+    // The items come in another order than their ranges.
     if reverse {
         items.reverse();
     }
@@ -256,7 +257,7 @@ impl Block {
         }
     }
 
-    /// What the block holds; frees it.
+    /// Returns the contents of the block, and frees it.
     fn take(self, lab: &Lab, length: usize) -> Vec<u8> {
         match self {
             Block::Host(block) => lab.unpin(block, length),
@@ -265,7 +266,7 @@ impl Block {
     }
 }
 
-/// One launch. `hint` is what it is told of the number of bytes, if not the truth.
+/// One launch. `hint` is the number of bytes that it gets, if not the true one.
 #[derive(Clone, Copy, Debug)]
 struct Launch {
     kind: CopyKind,
@@ -295,9 +296,9 @@ fn check_move(parts: &[Part], launch: Launch) -> Result<(), TestCaseError> {
     let contents: &[u8] = bytemuck::cast_slice(&items);
     let list = Block::new(&lab, list, contents);
     let bytes = hint.unwrap_or_else(|| parts.iter().map(|part| part.2).sum());
-    // SAFETY: live stream; the list has that many items, aligned as blocks are, and is complete;
-    // every item's ranges lie in blocks of the kinds that the kind says, which stay allocated, and
-    // `lay_out` lets no two of them overlap.
+    // SAFETY: live stream; the list has that many items, is aligned like a block, and is complete;
+    // each item's ranges lie in blocks of the kinds that `kind` says, which stay allocated;
+    // `lay_out` makes no two of them overlap.
     unsafe { lab.driver.move_items(lab.stream, kind, list.address(), items.len(), bytes) }
         .expect("move");
     same(&dst_block.take(&lab, dst_length), &dst)?;
@@ -341,7 +342,7 @@ proptest! {
     }
 }
 
-/// Source and destination at every distance from each other: with whole vectors inside and without.
+/// Every pair of alignments of source and destination, with and without whole vectors inside.
 #[test]
 fn moves_cope_with_every_alignment_and_length() {
     check_every_mover(&at_every_alignment(17, 0..=70), false, Place::OnHost);
@@ -364,8 +365,8 @@ fn moves_cope_with_long_items_among_many_short_ones() {
     check_every_mover(&parts, true, Place::OnDevice);
 }
 
-/// Warps share the items where they are few or long, and take many each where they are not: on both
-/// sides of every change.
+/// Warps share items that are few or long, and take many each otherwise. The numbers lie on both
+/// sides of each threshold.
 #[test]
 fn moves_cope_with_every_number_of_items() {
     for count in [1, 2, 3, 15, 16, 17, 127, 128, 129, 255, 256, 257, 511, 513, 8191, 8192, 8193] {

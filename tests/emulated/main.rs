@@ -1,9 +1,9 @@
-//! The conformance tests of a driver, by the numbers of the rules of CUDA's semantics that they
-//! hold it to (`docs/semantics.md`).
+//! The conformance tests of a driver, named by the numbers of the rules of CUDA's semantics
+//! (`docs/semantics.md`).
 //!
-//! They are written against `dyn Driver` and take nothing but what CUDA promises, so that they run
-//! on a GPU as they stand. Work that must not be complete yet is held back by a
-//! [`Gate`](rig::Gate), a host function that waits for the test, never by time.
+//! They use `dyn Driver` and rely only on what CUDA promises, so they also run on a GPU. A
+//! [`Gate`](rig::Gate), a host function that waits for the test, holds back work that must not be
+//! complete yet. No test relies on time for that.
 
 #![cfg(feature = "emulated")]
 
@@ -377,8 +377,8 @@ fn kernels_compute_what_their_reference_says() {
     });
 }
 
-/// Random programs in which each operation is ordered after the one before it, by its stream, by an
-/// event or by the legacy stream: whatever the driver may do, the result is that of a loop.
+/// Random programs in which each operation is ordered after the previous one, by its stream, an
+/// event or the legacy stream. Whatever order the driver chooses, the result is that of a loop.
 #[test]
 fn ordered_programs_compute_the_same_everywhere() {
     let state = std::cell::Cell::new(1u64);
@@ -424,7 +424,7 @@ fn ordered_programs_compute_the_same_everywhere() {
     });
 }
 
-/// Threads that hand work to each other through events, host functions and waits, all at once.
+/// Many threads that pass work to each other through events, host functions and waits.
 #[test]
 fn threads_share_a_driver() {
     const ROUNDS: u8 = 60;

@@ -1,4 +1,4 @@
-//! What the conformance tests run on, and what they do over and over.
+//! The drivers and the helpers of the conformance tests.
 
 use std::ffi::c_void;
 use std::hash::{BuildHasher, RandomState};
@@ -12,19 +12,19 @@ use pinlane::driver::{
 };
 use pinlane::emulated::{Emulator, Execution, Kind, Plane};
 
-/// A driver and what the tests do with it over and over.
+/// A driver, with the helpers of the tests.
 #[derive(Clone)]
 pub struct Rig {
     pub driver: Arc<dyn Driver>,
     pub device: Ordinal,
 }
 
-/// Runs a test on emulators of all modes with several seeds, none of which may find fault with it;
-/// or on the GPU, if that is what the suite is run for.
+/// Runs a test on emulators of all modes with several seeds, which must have no findings; or on the
+/// GPU, if the suite runs for it.
 pub fn on_each_driver(test: impl Fn(&Rig)) {
     if target() == Target::Cuda {
-        // One at a time: a gate of one test holds up the legacy stream, and the thread that runs
-        // host functions, of all the others.
+        // One test at a time: a gate of one test holds up the legacy stream, and the thread that
+        // runs host functions, for all tests.
         static GPU: Mutex<()> = Mutex::new(());
         let _alone = GPU.lock().unwrap_or_else(PoisonError::into_inner);
         let (driver, device) = driver();
@@ -33,7 +33,7 @@ pub fn on_each_driver(test: impl Fn(&Rig)) {
     on_each_emulator(|rig, _| test(rig));
 }
 
-/// A copy between the device and memory of the host that may be pageable. `cudaMemcpyAsync`
+/// A copy between the device and host memory that may be pageable. `cudaMemcpyAsync`
 ///
 /// # Safety
 ///
@@ -50,11 +50,11 @@ pub unsafe fn copy_plain(
     unsafe { emulator.copy(stream, line, Kind::Default, false) }
 }
 
-/// The same for what only emulators do.
+/// The same for tests of emulators only.
 pub fn on_each_emulator(test: impl Fn(&Rig, &Emulator)) {
     let builder = Emulator::builder().devices(2).memory_bytes(1 << 24);
     for (execution, seeds) in MODES {
-        // A seed that nobody has tried, too. Its machine also sees what the host does.
+        // Also a fresh seed. Its machine also watches the host.
         let unknown = RandomState::new().hash_one(seeds);
         for (seed, watches) in (0..seeds).map(|seed| (seed, false)).chain([(unknown, true)]) {
             let builder = builder.clone().watch_host(watches);
@@ -66,7 +66,7 @@ pub fn on_each_emulator(test: impl Fn(&Rig, &Emulator)) {
     }
 }
 
-/// How many seeds each mode is tried with.
+/// The number of seeds for each mode.
 const MODES: [(Execution, u64); 7] = [
     (Execution::Eager, 1),
     (Execution::Lazy, 12),
@@ -77,7 +77,7 @@ const MODES: [(Execution, u64); 7] = [
     (Execution::Pct { depth: 3 }, 4),
 ];
 
-/// Says on which machine a test has failed.
+/// Prints the machine on which a test has failed.
 struct Says<'a>(&'a Emulator);
 
 impl Drop for Says<'_> {
@@ -91,9 +91,9 @@ impl Drop for Says<'_> {
 pub const BYTES: usize = 4096;
 
 // SAFETY (of all calls of the driver in this file, unless they say otherwise): streams and events
-// come from the rig and are destroyed by nobody, or after their last use; every range lies in a
-// block or an allocation of at least its length; host memory is read, written and freed only after
-// the work on it has been synchronized with; host functions call no driver.
+// come from the rig, and are never destroyed, or after their last use; each range lies in a block
+// or an allocation of at least its length; the host reads, writes and frees memory only after it
+// has synchronized with the work on it; host functions do not call the driver.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Rig {
     pub fn stream(&self, blocking: bool) -> RawStream {
@@ -156,12 +156,13 @@ impl Rig {
         unsafe { self.driver.stream_synchronize(stream) }.unwrap();
     }
 
-    /// Whether the event says so, asked more often than a lazy driver denies what it could do.
+    /// Whether the event is done. It asks more often than a lazy driver answers "not ready" for
+    /// work that it could do.
     pub fn is_done(&self, event: RawEvent) -> bool {
         (0..20).any(|_| unsafe { self.driver.event_query(event) } == Ok(Poll::Done))
     }
 
-    /// Whether the event says so in the end.
+    /// Whether the event is done in the end.
     pub fn gets_done(&self, event: RawEvent) -> bool {
         patiently(|| unsafe { self.driver.event_query(event) }.unwrap())
     }
@@ -184,7 +185,7 @@ impl Rig {
         gate
     }
 
-    /// The contents of device memory; everything is to be complete.
+    /// The contents of device memory. All work on it is complete.
     pub fn contents(&self, src: DevicePtr) -> Vec<u8> {
         let (host, stream) = (self.host(), self.stream(false));
         unsafe {
@@ -209,8 +210,8 @@ impl Rig {
     }
 }
 
-/// Asks until the answer is Done, for seconds: much longer than a device takes for these tests'
-/// work.
+/// Asks until the answer is Done, for several seconds: much longer than a device needs for the work
+/// of these tests.
 pub fn patiently(mut query: impl FnMut() -> Poll) -> bool {
     (0..5000).any(|round| {
         if round > 50 {
@@ -220,8 +221,8 @@ pub fn patiently(mut query: impl FnMut() -> Poll) -> bool {
     })
 }
 
-/// Holds a stream back until it is opened: at the latest when a failed test unwinds, or after a
-/// time that no test takes, should a call block that must not.
+/// Holds a stream back until it is opened: by the test, by the unwinding of a failed test, or by a
+/// timeout if a call blocks that must not.
 pub struct Gate(Arc<Door>);
 
 #[derive(Default)]

@@ -1,14 +1,14 @@
-//! The C interface of releases, and that today's header keeps it.
+//! The C interface of releases. The current header must keep it.
 //!
-//! `docs/abi/VERSION.txt` lists what a release promises to compiled programs: every function with
-//! its types, every struct with its size, its members and where they lie, every constant with its
-//! value. A C compiler finds out whether the header keeps it, because [`WORDS`] make assertions of
-//! the list. What the header has beside it is an addition.
+//! `docs/abi/VERSION.txt` lists what a release promises to compiled programs: each function with
+//! its types, each struct with its size, its members and their offsets, each constant with its
+//! value. [`WORDS`] turns the list into assertions, and a C compiler checks them with the header.
+//! Everything else in the header is an addition.
 //!
-//! `tests/ffi/released/VERSION` keeps the header of each release. Programs are compiled with it and
-//! run with today's library.
+//! `tests/ffi/released/VERSION` has the header of each release. Programs are compiled with it and
+//! run with the current library.
 //!
-//! This writes both for the present version, for its release; then read what has changed:
+//! This writes both for the current version, for its release. Then read the changes:
 //!
 //! ```sh
 //! PINLANE_ABI=overwrite cargo test --all-features --test build ffi::abi
@@ -21,7 +21,7 @@ use std::fs;
 use super::compiler::{Compiler, Language};
 use super::{c_header, declared_functions, library, project};
 
-/// A struct that begins with its size may grow at its end, others may not.
+/// A struct that begins with its size may grow at its end. Others may not.
 const WORDS: &str = r#"
 #include <pinlane/pinlane.h>
 #define KEPT(condition, name) _Static_assert(condition, name " is not what it was");
@@ -37,7 +37,7 @@ const WORDS: &str = r#"
 #define FUNCTION(name, result, ...) KEPT(IS(&name, result (*)(__VA_ARGS__)), #name)
 "#;
 
-/// Whether today's header keeps what the list says. The error is what the compiler says.
+/// Whether the current header keeps the list. The error is the compiler's message.
 fn check(list: &str) -> Result<(), String> {
     Compiler::of(Language::C).check("c11", &format!("{WORDS}{list}int main(void) {{}}\n"), &[])
 }
@@ -65,8 +65,8 @@ fn c_rule_09_compatible_releases_keep_the_c_interface() {
     }
 }
 
-/// Until 0.1.0 is released, its header may be written anew when the C interface changes. The
-/// programs use only what 0.1.0 has: put another one in the place of one that comes to use more.
+/// Until 0.1.0 is released, its header may be written again when the C interface changes. The
+/// programs use only functions of 0.1.0: replace a program that begins to use others.
 #[test]
 fn c_rule_15_programs_of_a_release_run_with_this_library() {
     let version = env!("CARGO_PKG_VERSION");
@@ -143,10 +143,10 @@ fn c_rule_09_a_change_is_noticed() {
     }
 }
 
-/// What this header promises. Panics where it is written in another way than cbindgen writes it.
+/// The promises of this header. Panics if its form is not cbindgen's.
 fn list(header: &str) -> String {
     let text = without_comments(header).replace("\\\n", " ");
-    // What only C++ reads, between these two: the linkage of the functions.
+    // The part between these two is for C++ only: the linkage of the functions.
     let for_c = text.split("#ifdef __cplusplus").enumerate().map(|(number, part)| match number {
         0 => part,
         _ => part.split_once("\n#endif").expect("its end").1.trim_start_matches(|c| c != '\n'),
@@ -157,7 +157,7 @@ fn list(header: &str) -> String {
 
     let mut list = String::new();
     for macro_ in directives.iter().filter_map(|line| line.strip_prefix("#define PINLANE_")) {
-        // Not the guard of the header, which has no value.
+        // Skips the guard of the header, which has no value.
         let Some((name, value)) = macro_.trim().split_once(' ') else { continue };
         if !name.ends_with("_INIT") && !name.starts_with("VERSION") {
             writeln!(list, "CONSTANT(PINLANE_{name}, {})", value.trim()).unwrap();
@@ -201,7 +201,7 @@ impl Layouts {
     /// The lines of one declaration.
     fn entry(&mut self, code: &str) -> String {
         let Some(definition) = code.strip_prefix("typedef ") else {
-            // Otherwise a type of others, which is only named.
+            // Otherwise it is a foreign type, which is only named.
             let Some((function, parameters)) = code.split_once('(') else { return String::new() };
             let (result, name) = declarator(function);
             return wrapped(format!("FUNCTION({name}, {result}, {})\n", types(parameters)));

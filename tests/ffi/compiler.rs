@@ -1,4 +1,4 @@
-//! Compilers of C, C++ and CUDA, called as a user would by hand.
+//! Compilers of C, C++ and CUDA, called as a user would call them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use super::library::Library;
 
 const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
-/// What projects of users turn on, and would see in our headers.
+/// Warnings that users' projects turn on, and would see in our headers.
 const STRICTER: [&str; 2] = ["-Wconversion", "-Wshadow"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Compiler {
         }
     }
 
-    /// That one, and those of GNU and LLVM as far as they are installed; each program once.
+    /// That compiler, and those of GNU and LLVM if they are installed; each program once.
     pub fn all(language: Language) -> Vec<Compiler> {
         let others = match language {
             Language::C => ["gcc", "clang"],
@@ -66,13 +66,13 @@ impl Compiler {
         std::iter::once(own).chain(others).collect()
     }
 
-    /// With these first arguments, too.
+    /// The compiler with additional first arguments.
     pub fn with_flags(mut self, flags: &[&str]) -> Compiler {
         self.flags.extend(flags.iter().map(|&flag| flag.to_owned()));
         self
     }
 
-    /// Whether it makes a program of `source`.
+    /// Whether it can compile and link `source`.
     pub fn can_link(&self, source: &str) -> bool {
         let scratch = Scratch::new();
         let file = scratch.0.join("source.cpp");
@@ -85,13 +85,13 @@ impl Compiler {
         .is_ok()
     }
 
-    /// Looks for headers there before it looks into the project's own folder.
+    /// Searches that folder for headers before the project's own.
     pub fn with_headers_of(mut self, folder: &Path) -> Compiler {
         self.flags.push(format!("-I{}", folder.display()));
         self
     }
 
-    /// The program, as it was named.
+    /// The program, by the name that it was given.
     pub fn name(&self) -> String {
         self.program.display().to_string()
     }
@@ -116,7 +116,7 @@ impl Compiler {
         Compiler { language: Language::Cpp, program: program.expect("the toolkit's nvcc"), flags }
     }
 
-    /// Compiles `source`, in which a warning is an error. The error is what the compiler says.
+    /// Compiles `source`, with warnings as errors. The error is the compiler's message.
     pub fn check(&self, standard: &str, source: &str, flags: &[&str]) -> Result<(), String> {
         let extension = if self.language == Language::C { "c" } else { "cpp" };
         let scratch = Scratch::new();
@@ -163,7 +163,7 @@ impl Compiler {
         Program(scratch)
     }
 
-    /// Compiles a program that loads the library itself, or does without.
+    /// Compiles a program that loads the library itself, or does not use it.
     pub fn link_alone(&self, standard: &str, source: &Path) -> Program {
         let scratch = Scratch::new();
         let program = scratch.0.join(Program::NAME);
@@ -205,7 +205,8 @@ impl Compiler {
             .args(arguments)
             .arg(&library.archive)
             .args(&library.link_arguments)
-            // Nobody debugs it: without the library's debug information it is linked twice as fast.
+            // Without the library's debug information, which no one needs here, linking takes half
+            // the time.
             .args(["-Xlinker", "-S", "-o"])
             .arg(&program);
         output(command).unwrap_or_else(|errors| panic!("{errors}"));
@@ -246,7 +247,7 @@ impl Compiler {
     }
 }
 
-/// The file that a shell would start, links followed.
+/// The file that a shell would start, with links followed.
 fn file_of(program: &Path) -> Option<PathBuf> {
     let folders = std::env::var_os("PATH")?;
     let files = std::env::split_paths(&folders).map(|folder| folder.join(program));
@@ -292,7 +293,7 @@ impl Program {
         self.0.0.join(Self::NAME)
     }
 
-    /// What the program did. The system ends one that hangs.
+    /// Runs the program. The system ends one that hangs.
     pub fn run(&self, arguments: &[&str]) -> Output {
         let mut program = Command::new(self.path());
         // SAFETY: a signal handler may call it, and so may a child before it runs the program.

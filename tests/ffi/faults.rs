@@ -1,9 +1,9 @@
-//! Every call of the driver made to fail, at every point of the programs in C and C++: the
-//! examples, which look at every status, and the tests, which go on with what they have.
+//! Every call of the driver fails, at every point of the programs in C and C++: the examples, which
+//! check every status, and the tests, which continue after an error.
 //!
-//! Whatever fails: no crash, no panic, no hang, no misuse. An example says what failed, or prints
-//! what it always prints and leaves nothing. `PINLANE_TEST_FAULTS` says how many faults each
-//! program gets, or `all`.
+//! Whatever fails: no crash, no panic, no hang, no misuse. An example reports the error, or prints
+//! its usual output and leaks nothing. `PINLANE_TEST_FAULTS` sets how many faults each program
+//! gets, or `all`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,9 +20,9 @@ use pinlane::driver::Call;
 use super::compiler::{Compiler, Language, Program};
 use super::{library, project, scratch_file};
 
-/// What a program leaves with when it uses a NULL that a failed call left, or aborts by itself.
+/// The exit code of a program that uses a NULL from a failed call, or aborts by itself.
 const OWN_MISTAKE: i32 = 77;
-/// How long a program may take; unless the machine is busy, it takes some milliseconds.
+/// How long a program may take. On an idle machine it takes some milliseconds.
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Subject {
@@ -30,7 +30,7 @@ struct Subject {
     program: Program,
     report: PathBuf,
     arguments: Vec<String>,
-    /// It looks at every status.
+    /// It checks every status.
     careful: bool,
 }
 
@@ -39,7 +39,7 @@ struct Outcome {
     status: ExitStatus,
     said: String,
     errors: String,
-    /// By call; `findings` and `left` among them.
+    /// By call, with `findings` and `left`.
     counts: BTreeMap<String, u64>,
 }
 
@@ -59,7 +59,7 @@ impl Subject {
         let careful = name.starts_with("ffi-examples");
         let wrapped = ["pinlane_emulator_create", "pinlane_device_open_or_emulated", "abort"];
         let wrapped = &wrapped[..if careful { 2 } else { 3 }];
-        // Linked with the static library it takes ten times as long.
+        // Linking with the static library takes ten times as long.
         let library = library::shared();
         let program = compiler.link_with_machines(standard, &source, wrapped, library);
         let plain = name.replace(['/', '.'], "-");
@@ -108,7 +108,7 @@ impl Subject {
         Outcome { status, said, errors, counts: counts.collect() }
     }
 
-    /// The faults that the program gets, and how many there would be.
+    /// The faults that the program gets, and the number of all possible ones.
     fn faults(&self, counts: &BTreeMap<String, u64>, wanted: usize) -> (Vec<Fault>, usize) {
         let mut groups = Vec::new();
         for call in Call::ALL {
@@ -154,7 +154,7 @@ impl Subject {
             return; // what it goes on with may be a misuse
         }
         assert_eq!(counts.get("findings"), Some(&0), "{}", context());
-        // These print how much a pool has, or could give back.
+        // These print numbers of a pool, which a fault may change.
         let tell_of_pools = ["/pool.c", "/pmr.cpp", "/pipeline.cpp"];
         let tells_of_pool = tell_of_pools.iter().any(|end| self.name.ends_with(end));
         match status.code() {
@@ -181,7 +181,7 @@ fn survive(language: Language, names: &[&'static str], sample: usize) {
     for name in names {
         let (subject, start) = (Subject::new(name, language), Instant::now());
         let usual = subject.run(None);
-        // Some tests count handles, of which there are more here.
+        // Some tests count handles, and here there are more.
         assert!(usual.status.success() || !subject.careful, "{name}: {usual:#?}");
         let (faults, all) = subject.faults(&usual.counts, wanted);
         assert!(!faults.is_empty(), "{name}: {usual:#?}");
@@ -218,8 +218,8 @@ fn examples_in_cpp_survive_every_fault() {
     survive(Language::Cpp, &names, 20);
 }
 
-/// Without `callbacks.c` and `prefetch.c`, which wait for callbacks that nobody has promised if a
-/// call fails, and without `pool_memory.c`, whose budgets take seconds to spend.
+/// Without `callbacks.c` and `prefetch.c`, which wait for callbacks that may not come if a call
+/// fails, and without `pool_memory.c`, whose budgets take seconds to spend.
 #[test]
 fn tests_in_c_survive_every_fault() {
     let names = [
@@ -239,7 +239,7 @@ fn tests_in_c_survive_every_fault() {
     survive(Language::C, &names, 6);
 }
 
-/// Those that catch what they do not expect, and leave with 1.
+/// The tests that catch unexpected exceptions and exit with 1.
 #[test]
 fn tests_in_cpp_survive_every_fault() {
     survive(Language::Cpp, &["tests/ffi/cpp/pairs.cpp", "tests/ffi/cpp/recordings.cpp"], 12);

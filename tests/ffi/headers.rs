@@ -1,4 +1,4 @@
-//! The headers alone, under every compiler, standard and way of compiling that they promise.
+//! The headers alone, with every compiler, standard and mode of compilation that they support.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,14 +34,14 @@ struct Case {
 
 const NEITHER: &[&str] = &["-fno-exceptions", "-fno-rtti"];
 
-/// Most of the time goes into the standard library's headers: what is compiled in the same way is
-/// one source.
+/// Most of the time goes into the standard library's headers, so all code that is compiled in the
+/// same way is one source.
 fn cases() -> Vec<Case> {
     let c = |language, standards| Case { language, standards, flags: &[&[]], source: c_source() };
     let cpp = |standards, flags, source| Case { language: Language::Cpp, standards, flags, source };
 
-    // These instantiate the templates: gcc does not look for exceptions in those that nobody uses.
-    // That of C++20 is compiled by another test.
+    // These instantiate the templates: gcc does not look for exceptions in unused ones. Another
+    // test compiles the example of C++20.
     let examples = files("ffi-examples/cpp").filter(|path| path.extension().unwrap() == "cpp");
     let examples = examples.map(|path| fs::read_to_string(path).expect("an example"));
     let examples: Vec<String> =
@@ -54,14 +54,14 @@ fn cases() -> Vec<Case> {
         c(Language::C, &C_STANDARDS),
         c(Language::Cpp, &["c++11", "c++14"]),
         cpp(&CPP_STANDARDS, &[&[]], together(&examples)),
-        // What a mode changes does not depend on the standard.
+        // The effects of a mode do not depend on the standard.
         cpp(&["c++2b"], &[NEITHER], together(&without)),
         cpp(&["c++17"], &[&["-fno-exceptions"], &["-fno-rtti"]], header),
     ]
 }
 
-/// The examples as one source, each in a namespace of its own, below what any of them includes.
-/// Other tests compile each alone.
+/// The examples as one source: all includes, then each example in a namespace of its own. Other
+/// tests compile each alone.
 fn together(examples: &[String]) -> String {
     let is_include = |line: &&str| line.starts_with("#include ");
     let own = "#include <pinlane/pinlane.hpp>";
@@ -82,7 +82,7 @@ fn together(examples: &[String]) -> String {
     lines.join("\n") + "\n"
 }
 
-/// An example whose one handler of exceptions stands behind `main`, without that handler.
+/// An example whose only exception handler comes after the body of `main`, without that handler.
 fn without_catch(source: &str) -> Option<String> {
     let source = source.replace(") try {", ") {");
     let (before, _) = source.split_once("\n} catch (")?;
@@ -124,7 +124,7 @@ fn c_rule_10_the_headers_compile_without_warnings_everywhere() {
             }
         }
     }
-    // Past the capture of the test runner: what was not tried must be seen.
+    // Bypasses the capture of the test runner, so that the output shows what was not tested.
     let compilers: Vec<String> = [Language::C, Language::Cpp]
         .into_iter()
         .flat_map(Compiler::all)
@@ -172,7 +172,7 @@ fn plain_structs(header: &str) -> Vec<String> {
     text.split("\nstruct ").skip(1).filter_map(of_struct).collect()
 }
 
-/// What a header includes is a matter of the header, whatever the compiler.
+/// What a header includes does not depend on the compiler.
 #[test]
 fn c_rule_10_each_header_of_cpp_compiles_alone() {
     let is_cpp = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "hpp");
@@ -206,7 +206,7 @@ fn c_rule_10_the_libraries_export_what_the_header_declares_and_no_more() {
     let archive = nm(&["-g"], &library::get().archive);
     let mut ours = names(&archive);
     ours.retain(|name| name.starts_with("pinlane_"));
-    // cuda/kernels.h: between our own objects only.
+    // cuda/kernels.h: used only between our own objects.
     ours.retain(|name| !name.starts_with("pinlane_launch_"));
     assert_eq!(ours, declared, "the static library");
 }

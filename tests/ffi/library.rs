@@ -1,4 +1,4 @@
-//! The library, static and shared, and what a program links beside it.
+//! The library, static and shared, and what a program links in addition.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -8,7 +8,7 @@ use crate::artifacts;
 pub struct Library {
     /// `libpinlane.a`, or `libpinlane.so`.
     pub archive: PathBuf,
-    /// What follows it in the call of the linker: folders, then libraries.
+    /// The arguments after it in the linker's call: folders, then libraries.
     pub link_arguments: Vec<String>,
 }
 
@@ -41,8 +41,8 @@ pub fn shared() -> &'static Library {
     })
 }
 
-/// From the crate as it is compiled for these tests, instead of compiling it again as the libraries
-/// that users get. The project's CMakeLists.txt builds those. Gives what rustc says, too.
+/// Builds the library from the crate that is compiled for these tests, instead of compiling it
+/// again. The project's CMakeLists.txt builds the libraries for users. Also returns rustc's output.
 fn build(name: &str, crate_type: &str) -> (PathBuf, String) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = folder.join(crate_type).with_extension("rs");
@@ -59,7 +59,7 @@ fn build(name: &str, crate_type: &str) -> (PathBuf, String) {
     (file, said)
 }
 
-/// What links a program with the toolkit's shared CUDA runtime, by nvcc.
+/// The library for a program that nvcc links with the toolkit's shared CUDA runtime.
 #[cfg(pinlane_cuda)]
 pub fn with_shared_runtime(library: &Library) -> Library {
     let folders = get().link_arguments.iter().filter_map(|flag| flag.strip_prefix("-L"));

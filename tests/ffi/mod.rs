@@ -1,11 +1,11 @@
-//! The C and C++ interfaces from outside: the headers alone, and the programs of `ffi-examples` and
-//! `tests/ffi`, linked with the static library as a user would link them.
+//! The C and C++ interfaces from a user's view: the headers alone, and the programs of
+//! `ffi-examples` and `tests/ffi`, linked with the static library as a user would link them.
 //!
-//! The programs run on the emulated device. Those that need a GPU are compiled where there is a
-//! toolkit; without a GPU they must say that they need one.
+//! The programs run on the emulated device. Those that need a GPU are compiled if there is a
+//! toolkit; without a GPU they must report that they need one.
 //!
-//! Most programs in C++ are compiled under the oldest standard here, which takes half the time of a
-//! newer one. `tests/ffi/CMakeLists.txt` compiles and runs the same ones, in `.ci/run` under C++20.
+//! Here most programs in C++ are compiled with the oldest standard, which takes half the time of a
+//! newer one. `tests/ffi/CMakeLists.txt` compiles and runs the same ones, in `.ci/run` with C++20.
 
 mod abi;
 mod compiler;
@@ -48,8 +48,8 @@ fn declared_functions(header: &str) -> BTreeSet<&str> {
         .collect()
 }
 
-/// Compiles a program of `ffi-examples` or `tests/ffi`, runs it, and gives what it prints. Under
-/// C99 it is linked with the static library, which takes ten times as long as with the shared one.
+/// Compiles a program of `ffi-examples` or `tests/ffi`, runs it, and returns its output. With C99
+/// it is linked with the static library, which takes ten times as long as with the shared one.
 fn run(language: Language, standard: &str, source: &str, arguments: &[&str]) -> String {
     let library = if standard == "c99" { library::get() } else { library::shared() };
     let program = Compiler::of(language).link(standard, &project(source), library);
@@ -66,12 +66,12 @@ fn scratch_file(name: &str) -> String {
     file.to_str().expect("UTF-8").to_owned()
 }
 
-/// A C library of today has most of them inside, so that a program would not miss one here.
+/// A current C library contains most of them, so a program would not need them here.
 #[test]
 fn cmake_links_what_rustc_says_that_the_static_library_needs() {
     let cmake = fs::read_to_string(project("CMakeLists.txt")).expect("a file of the project");
     let lines = cmake.lines().filter(|line| line.trim_start().starts_with("set(needs "));
-    // Without CUDA the first line; with it, the second one adds to the first.
+    // Without CUDA only the first line applies. With CUDA the second is added.
     let lines: Vec<&str> = lines.take(if cfg!(pinlane_cuda) { 2 } else { 1 }).collect();
     let words = lines.iter().flat_map(|line| line.split([' ', '(', ')']));
     let linked: BTreeSet<&str> = words.filter(|word| word.starts_with("-l")).collect();
@@ -317,7 +317,8 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "std::error_code code = PINLANE_STATUS_BUSY",
     ];
     // All at once, each in a function on a line of its own: the first is the source's second line.
-    // A compiler may report an error of a template once only: what it does not name is asked again.
+    // A compiler may report an error of a template only once, so those that it did not report are
+    // compiled again.
     let mut left = wrong.to_vec();
     while !left.is_empty() {
         let functions = left.iter().enumerate().map(|(number, line)| function(number, line));
@@ -374,7 +375,7 @@ fn adversarial_programs_know_every_call_of_the_header() {
     assert_eq!(known, declared_functions(&c_header()));
 }
 
-/// In any Python that has NumPy; `PYTHON` names another one.
+/// In any Python that has NumPy. `PYTHON` names another Python.
 #[test]
 fn arrays_of_numpy_and_buffers_share_their_memory() {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
@@ -393,7 +394,7 @@ fn arrays_of_numpy_and_buffers_share_their_memory() {
     assert!(text.starts_with("buffers and arrays share their memory"), "{text}");
 }
 
-/// nvcc compiles it, with libcu++, for the emulated device.
+/// nvcc compiles the program, with libcu++, for the emulated device.
 #[test]
 #[cfg(pinlane_cuda)]
 fn cudas_own_types_keep_their_promises() {

@@ -1,5 +1,5 @@
-//! Programs whose files are compiled in different ways: each file keeps its own, whichever file the
-//! linker sees first.
+//! Programs whose files are compiled in different ways: each file keeps its own mode, whichever
+//! file the linker sees first.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -42,7 +42,8 @@ fn files_of_one_program_keep_their_own_exceptions_and_types() {
             let _ = writeln!(std::io::stderr(), "modes: not tried with {wanted}, which is absent");
         }
     }
-    // Each compiler by one level, or the only one by both. The last program has the files of all.
+    // Each compiler uses one level, or both if it is the only one. The last program has the files
+    // of all.
     let scratch = Scratch::new();
     let programs = compilers.len().max(2);
     let mut of_all = Vec::new();

@@ -1,13 +1,14 @@
-//! Others who handle the signals that a machine which watches needs (soundness rule 22).
+//! Other handlers of the signals that a watching machine needs (soundness rule 22).
 
 use super::compiler::{Compiler, Language, Program};
 use super::{library, project};
 
-/// Who: each kind of handler that there is. `tests/ffi/owners/owner.h` has them.
+/// Each kind of handler. `tests/ffi/owners/owner.h` has them.
 const OWNERS: [&str; 6] = ["handler", "info", "stack", "nested", "once", "signal"];
 
-/// When, and whether the watch then ends: by a handler that comes later, or that takes ours away. A
-/// store that comes too early is found without it too, by the bytes, when somebody waits.
+/// When the handler is installed, and whether that ends the watch: a handler that is installed
+/// later, or that removes ours, does. An early store is also found without the watch, by the bytes,
+/// at the next wait.
 const MOMENTS: [(&str, bool); 4] =
     [("before", false), ("after", true), ("between", false), ("removed", true)];
 

@@ -1,10 +1,10 @@
-//! Programs that a thread sanitizer watches, linked with the library as users get it: nothing that
-//! the library does is taken for a race, and each race of the program's own is told.
+//! Programs with a thread sanitizer, linked with the library as users get it: the sanitizer reports
+//! nothing in the library, and each race of the program.
 
 use super::compiler::{Compiler, Language, Program};
 use super::{library, project};
 
-/// The program, as far as the compiler has a thread sanitizer.
+/// The program, if the compiler has a thread sanitizer.
 fn watched(source: &str) -> Option<Program> {
     let compiler = Compiler::of(Language::Cpp).with_flags(&["-fsanitize=thread", "-g"]);
     if !compiler.can_link("int main() {}") {
@@ -14,7 +14,7 @@ fn watched(source: &str) -> Option<Program> {
     Some(compiler.link("c++17", &project(source), library::shared()))
 }
 
-/// What the sanitizer says of a run.
+/// The sanitizer's reports of a run.
 fn reports(program: &Program, arguments: &[&str]) -> Vec<String> {
     let output = program.run(arguments);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

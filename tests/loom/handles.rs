@@ -24,40 +24,40 @@ use self::records::{Name, Place, Record, Records};
 use self::slot::{ALONE, Access, Freed, Miss, NOBODY, SHARED, Slot};
 use crate::explore;
 
-/// What a handle stands for: read by calls, written by its drop, so that the two must not meet.
+/// The object of a handle: calls read it and its drop writes it, so the two must not overlap.
 struct Object {
     number: UnsafeCell<usize>,
     drops: Arc<AtomicUsize>,
 }
 
-// SAFETY: who may touch the number is what the models are about; the model checker watches.
+// SAFETY: the models test who may access the number, and the model checker checks it.
 unsafe impl Sync for Object {}
 // SAFETY: as above.
 unsafe impl Send for Object {}
 
 impl Object {
     fn value(&self) -> usize {
-        // SAFETY: the model checker says if anybody writes meanwhile.
+        // SAFETY: the model checker reports a write at the same time.
         self.number.with(|number| unsafe { *number })
     }
 }
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: the model checker says if anybody else is there.
+        // SAFETY: the model checker reports any other access at the same time.
         self.number.with_mut(|number| unsafe { *number = usize::MAX });
         self.drops.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// How a table knows of calls.
+/// How a table counts calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Calls {
     /// Many threads use an object at once.
     Shared,
-    /// The thread that fills a slot is at home.
+    /// The thread that fills a slot is at its home.
     AtHome,
-    /// The thread that fills a slot is away.
+    /// The thread that fills a slot is not at its home.
     Counted,
 }
 
@@ -66,7 +66,7 @@ struct Table {
     slot: Slot<Object>,
     records: Records,
     calls: Calls,
-    /// Stands for the stacks of vacant slots.
+    /// Replaces the stacks of vacant slots.
     vacant: Mutex<bool>,
     drops: Arc<AtomicUsize>,
 }
@@ -97,7 +97,7 @@ impl Table {
         Arc::new(Table { slot, records, calls, vacant, drops })
     }
 
-    /// For the calling thread, which calls it once.
+    /// For the calling thread, which calls this once.
     fn user(&self) -> User<'_> {
         User { table: self, here: self.records.claim() }
     }
@@ -186,12 +186,12 @@ impl Inside<'_> {
     fn take(self) -> Object {
         let call = ManuallyDrop::new(self);
         let table = call.user.table;
-        // SAFETY: the call has the object alone, and leaves here.
+        // SAFETY: the call has the object exclusively, and leaves here.
         unsafe { table.slot.take_alone() };
         if let Some(place) = &call.place {
             place.vacate();
         }
-        // SAFETY: taken, as just said.
+        // SAFETY: taken just before.
         let (object, again) = unsafe { table.slot.empty(1 << 24) };
         assert!(again);
         *table.vacant.lock().unwrap() = true;
@@ -204,7 +204,7 @@ impl Inside<'_> {
     }
 
     fn set(&self, number: usize) {
-        // SAFETY: the call has the object alone.
+        // SAFETY: the call has the object exclusively.
         self.user.table.slot.with_mut(|object| unsafe {
             (*object).number.with_mut(|old| *old = number);
         });
@@ -219,7 +219,8 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// How many switches the tests explore in a model of three threads. `scripts/soak` explores more.
+/// The number of switches that the tests explore in a model of three threads. `scripts/soak`
+/// explores more.
 fn most(calls: Calls) -> usize {
     let more = std::env::var("PINLANE_LOOM_MORE").map_or(0, |more| more.parse().expect("a number"));
     match calls {
@@ -234,8 +235,8 @@ fn spawn(table: &Arc<Table>, work: impl FnOnce(User<'_>) + 'static) -> thread::J
     thread::spawn(move || work(table.user()))
 }
 
-/// Two calls and a free at once: whoever got in finds the object, and it drops once, after all have
-/// left.
+/// Two calls and a free at once: a call that got in finds the object, and the object is dropped
+/// once, after all have left.
 fn used_while_freed(calls: Calls) {
     explore(most(calls), move || {
         let table = Table::new(calls);
@@ -272,7 +273,7 @@ fn a_counted_object_drops_when_the_last_call_leaves() {
     used_while_freed(Calls::Counted);
 }
 
-/// A stale handle is looked up while its slot is freed, filled anew, and freed again.
+/// A stale handle is looked up while its slot is freed, filled again, and freed again.
 fn stale(calls: Calls) {
     explore(most(calls), move || {
         let table = Table::new(calls);
@@ -302,7 +303,7 @@ fn a_stale_handle_never_reaches_the_slots_next_object() {
     [Calls::Shared, Calls::AtHome, Calls::Counted].into_iter().for_each(stale);
 }
 
-/// Of two threads that free one handle, one does.
+/// Of two threads that free one handle, one succeeds.
 #[test]
 fn a_handle_is_freed_once() {
     for calls in [Calls::Shared, Calls::AtHome, Calls::Counted] {
@@ -322,8 +323,8 @@ fn a_handle_is_freed_once() {
     }
 }
 
-/// Who has an object alone writes to it; others are refused meanwhile, and a free waits for nobody.
-/// `home` says whether the writer is the thread that made the handle.
+/// A call that has an object exclusively writes to it. Other calls are refused in the meantime, and
+/// a free does not wait. `home` says whether the writer is the thread that made the handle.
 fn written(calls: Calls, home: bool) {
     explore(most(calls), move || {
         let table = Table::new(calls);
@@ -367,7 +368,7 @@ fn exclusive_use_of_a_visitor_meets_nobody() {
     written(Calls::AtHome, false);
 }
 
-/// A call that has an object alone meets no other call of its thread either.
+/// A call that has an object exclusively also excludes other calls of its own thread.
 #[test]
 fn exclusive_use_meets_nobody_on_its_own_thread() {
     for calls in [Calls::AtHome, Calls::Counted] {
@@ -388,7 +389,7 @@ fn exclusive_use_meets_nobody_on_its_own_thread() {
     }
 }
 
-/// Two visitors end a home at once, while its thread is inside; it comes home again meanwhile.
+/// Two visitors end a home at once, while its thread is inside and makes it its home again.
 #[test]
 fn two_visitors_and_the_thread_at_home_exclude_each_other() {
     explore(most(Calls::AtHome), || {

@@ -1,17 +1,18 @@
-//! Every interleaving of a few threads in the pool: its own code, with the primitives of a model
-//! checker in place of the system's.
+//! Every interleaving of a few threads in the pool: the pool's own code, with the primitives of a
+//! model checker instead of the system's.
 //!
-//! The modules under `pool`, `memory` and `handles` are the crate's source files. Small stand-ins
-//! replace what they build on: a stream is a position that a "device" thread moves on, page-locked
-//! memory is an address, and the models' own threads do the keeper's work. The fence that the
-//! kernel makes free in the crate is an ordinary one here, as on systems without `membarrier`.
+//! The modules under `pool`, `memory` and `handles` are the crate's source files. Small
+//! replacements stand for their dependencies: a stream is a position that a "device" thread
+//! advances, page-locked memory is an address, and the models' own threads do the keeper's work.
+//! The crate avoids one fence with `membarrier`; here it is an ordinary fence, as on systems
+//! without `membarrier`.
 
 #![allow(dead_code, private_interfaces)]
 
 mod handles;
 mod models;
 
-/// Explores with at most so many switches away from a thread that could continue.
+/// Explores a model with at most this many switches away from a thread that could continue.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     if ran_in_a_process_of_its_own() {
         return;
@@ -21,14 +22,14 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Runs the calling test again in a process of its own, unless this is that process: each model
-/// maps and unmaps thousands of stacks, and the kernel makes two threads of one process that do so
-/// wait for each other, for more than both take.
+/// Runs the calling test again in a process of its own, unless this is that process. Each model
+/// maps and unmaps thousands of stacks. If two threads of one process do that at the same time,
+/// they wait for each other in the kernel, and take longer than one after the other.
 fn ran_in_a_process_of_its_own() -> bool {
     const CHILD: &str = "PINLANE_TEST_MODEL";
     thread_local!(static RAN: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
     let thread = std::thread::current();
-    // The runner names a test's thread after it, if it has several.
+    // The test runner names a test's thread after the test if there are several.
     let test = thread.name().unwrap_or("main");
     if test == "main" || std::env::var_os(CHILD).is_some() {
         return false;
@@ -43,7 +44,7 @@ fn ran_in_a_process_of_its_own() -> bool {
     true
 }
 
-/// As `src/sync.rs`.
+/// Like `src/sync.rs`.
 mod sync {
     use std::ops::Deref;
     use std::time::Duration;
@@ -65,7 +66,7 @@ mod sync {
     }
 
     pub mod cell {
-        /// Reaching the contents counts as a write.
+        /// Access to the contents counts as a write.
         #[derive(Default)]
         pub struct UnsafeExclusive<T>(loom::cell::UnsafeCell<T>);
 
@@ -186,7 +187,7 @@ mod process {
     }
 
     impl Process {
-        /// The only one that there is.
+        /// The only process.
         pub fn current() -> Self {
             static CELL: AtomicU32 = AtomicU32::new(1);
             Process { cell: &CELL, mark: 1 }
@@ -211,7 +212,7 @@ mod wakers {
 mod context {
     use std::sync::atomic::AtomicUsize;
 
-    /// Counts what has been given back.
+    /// Counts the bytes that have been given back.
     #[derive(Default)]
     pub struct Context {
         pub released: AtomicUsize,
@@ -240,7 +241,7 @@ mod timeline {
     use crate::error::Result;
     use crate::sync::atomic::{AtomicU64, Ordering};
 
-    /// A stream: what its device is done with, and what the host knows of that.
+    /// A stream: the position that its device has completed, and the one that the host knows.
     pub struct Timeline {
         pub done: AtomicU64,
         pub known: AtomicU64,

@@ -17,7 +17,7 @@ fn spawn(pool: &Arc<Pool>, work: impl FnOnce(&Pool) + 'static) -> thread::JoinHa
     })
 }
 
-/// The gate: a thread uses its own cache while another collects what all threads keep.
+/// The gate: a thread uses its own cache while another collects from all caches.
 #[test]
 fn a_hit_and_a_collection_never_have_the_same_block() {
     explore(3, || {
@@ -50,7 +50,7 @@ fn two_threads_share_one_block() {
     });
 }
 
-/// A buffer is freed by another thread than the one that allocated it.
+/// One thread frees a buffer that another allocated.
 #[test]
 fn a_block_freed_elsewhere_comes_back() {
     explore(3, || {
@@ -68,8 +68,8 @@ fn a_block_freed_elsewhere_comes_back() {
     });
 }
 
-/// A block in flight is found only once the device is done with it, whoever looks: when it was
-/// dropped by another thread, and by the one that has a cache for it.
+/// A block in flight is found only when the device is done with it, on any thread. It was dropped
+/// by another thread, or by the one that has a cache for it.
 #[test]
 fn a_block_in_flight_is_not_reused_before_it_is_retired() {
     for (cached, moves) in [(false, true), (true, true), (true, false)] {
@@ -87,7 +87,7 @@ fn a_block_in_flight_is_not_reused_before_it_is_retired() {
                 drop(moved);
                 drop(pool.try_alloc());
             });
-            // `Pool::buffer` asserts that what it gets is no longer used.
+            // `Pool::buffer` asserts that its block is no longer in use.
             drop(pool.try_alloc());
             device.join().unwrap();
             other.join().unwrap();
@@ -98,7 +98,7 @@ fn a_block_in_flight_is_not_reused_before_it_is_retired() {
     }
 }
 
-/// Blocks parked behind one stream are looked at by two threads at once.
+/// Two threads at once check the blocks parked for one stream.
 #[test]
 fn two_threads_retire_the_same_stream() {
     explore(2, || {
@@ -121,7 +121,7 @@ fn two_threads_retire_the_same_stream() {
     });
 }
 
-/// A request is served by whatever comes first: the buffer's drop, or the keeper's look into the
+/// A request is served by the first of two: the buffer's drop, or the keeper's search of the
 /// caches.
 #[test]
 fn a_request_is_served() {
@@ -157,7 +157,8 @@ fn a_withdrawn_request_loses_no_block() {
     });
 }
 
-/// The last handle and the last buffer drop at the same time: everything is given back, once.
+/// The last handle and the last buffer are dropped at the same time: everything is given back,
+/// once.
 #[test]
 fn the_last_handle_and_the_last_buffer_go_at_once() {
     for cached in [false, true] {

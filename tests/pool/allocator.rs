@@ -103,7 +103,7 @@ fn alignments_are_kept_up_to_2_mib() {
     }
     assert!(allocator.allocate(layout(100, 4 << 20)).is_err());
 
-    // More alignment than before, in either direction of the size.
+    // A larger alignment than before, with a larger and a smaller size.
     let block = allocator.allocate(layout(3000, 1)).expect("room");
     bytes_of(block).fill(7);
     let grown = unsafe { allocator.grow(block.cast(), layout(3000, 1), layout(9000, 2 << 20)) };
@@ -112,7 +112,7 @@ fn alignments_are_kept_up_to_2_mib() {
     assert!(bytes_of(grown)[..3000].iter().all(|&byte| byte == 7));
     let refused =
         unsafe { allocator.shrink(grown.cast(), layout(9000, 2 << 20), layout(8, 4 << 20)) };
-    // Aligned to 4 MiB by chance, it may stay.
+    // If it is aligned to 4 MiB by chance, it may stay.
     let (last, fits) = match refused {
         Ok(block) => (block, layout(8, 4 << 20)),
         Err(_) => (grown, layout(9000, 2 << 20)),
@@ -156,7 +156,7 @@ fn a_spent_budget_is_an_error_of_the_try_functions() {
     bytes.resize(BUDGET / 2, 7);
     assert!(bytes.try_reserve_exact(BUDGET * 3 / 4).is_err());
     assert!(bytes.iter().all(|&byte| byte == 7), "as it was");
-    // No room for a smaller block beside the large one, which therefore stays.
+    // There is no room for a smaller block beside the large one, so the large one stays.
     bytes.truncate(BUDGET / 8);
     let rest = pool.alloc::<u8>(BUDGET / 2).expect("the other half");
     bytes.shrink_to_fit();
@@ -238,7 +238,7 @@ fn rule_14_a_forked_child_drops_plain_collections_quietly() {
     in_a_forked_child(|| {
         drop(numbers);
         drop(boxed);
-        // Their destructors would read memory that is not there.
+        // Their destructors would read memory that does not exist.
         std::mem::forget(names);
         drop(pool);
         0

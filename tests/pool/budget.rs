@@ -1,4 +1,4 @@
-//! A budget that is spent: who waits, who is served, and who is told why not.
+//! A spent budget: which requests wait, which are served, and which get an error.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{assert_adds_up, executor};
 
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// Both modes: operations that run at once, and operations that run when somebody waits.
+/// Both modes: operations that run at once, and operations that run when something waits.
 pub(crate) fn on_machines(blocks: usize, test: impl Fn(Rig) + Send + 'static) {
     watched(move || {
         test(Rig::new(Execution::Eager, 0, blocks));
@@ -24,7 +24,7 @@ pub(crate) fn on_machines(blocks: usize, test: impl Fn(Rig) + Send + 'static) {
     });
 }
 
-/// Uses a block that nobody else may have: writes a cookie, uploads it if asked, and checks it.
+/// Uses a block exclusively: writes a cookie, uploads it if `upload`, and checks it.
 fn use_block(rig: &Rig, host: &mut PinnedBuf<u32>, cookie: u32, upload: bool) {
     host.write().unwrap().fill(cookie);
     thread::yield_now();
@@ -65,8 +65,8 @@ fn sixty_four_threads_share_three_blocks() {
             drop(held);
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
-        // First come, first served: nobody gets a second block before everybody who waited then has
-        // got one. Those who have got one may not be scheduled for long.
+        // First come, first served: no thread gets a second block before each thread that waited at
+        // that time has got one. A thread that has got one may not be scheduled for a long time.
         let without = without.into_inner();
         assert!(without <= BLOCKS, "one thread had {ROUNDS} rounds, {without} others none");
         let stats = assert_adds_up(&rig.pool, &rig.emulator);
@@ -88,7 +88,7 @@ fn sixty_four_tasks_share_three_blocks_and_some_are_cancelled() {
             Box::pin(async move {
                 for round in 0..ROUNDS {
                     if (task + round).is_multiple_of(5) {
-                        // Withdrawn before it is served, or dropped after it was served.
+                        // The request is withdrawn before it is served, or dropped after it.
                         let mut unwanted = Box::pin(rig.pool.alloc_async::<u32>(LEN));
                         let poll = std::future::poll_fn(|context| {
                             Poll::Ready(unwanted.as_mut().poll(context).map(drop))
@@ -212,7 +212,7 @@ fn requests_are_served_in_the_order_in_which_they_came() {
                 });
                 eventually("it waits", || rig.pool.stats().waiting == waiter + 1);
             }
-            // A later request does not get the block that is about to be free.
+            // A later request does not get the block that is about to become free.
             assert_eq!(rig.pool.try_alloc::<u32>(LEN).unwrap_err().kind(), ErrorKind::NotReady);
             drop(held);
         });
@@ -222,11 +222,11 @@ fn requests_are_served_in_the_order_in_which_they_came() {
     });
 }
 
-/// How many threads [`amid_small_requests`] has, and blocks they have in all.
+/// The number of threads of [`amid_small_requests`], and of all their blocks.
 pub(crate) const SMALL: usize = 8;
 
-/// Calls `large`, which must not panic, while threads take a block each, over and over; every
-/// sixteenth of a thread is also uploaded, if asked.
+/// Calls `large`, which must not panic, while threads repeatedly take a block each. With `uploads`
+/// each thread uploads every sixteenth of its blocks.
 pub(crate) fn amid_small_requests<R>(rig: &Rig, uploads: bool, large: impl FnOnce() -> R) -> R {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -266,7 +266,7 @@ fn small_requests_do_not_starve_a_large_one() {
     });
 }
 
-/// A thread that holds a block and needs another one must get it, or nobody could ever continue.
+/// A thread that holds a block and needs another must get it. Otherwise no thread could continue.
 #[test]
 fn a_large_request_does_not_block_those_whom_it_waits_for() {
     on_machines(4, |rig| {
@@ -330,13 +330,13 @@ fn a_stuck_stream_strands_nothing_of_the_others() {
     });
 }
 
-/// Blocks that a stream is done with are found although newer ones are parked behind it.
+/// The pool finds blocks that a stream is done with although newer ones are parked after them.
 #[test]
 fn what_is_complete_is_found_before_what_is_not() {
     on_machines(2, |rig| {
         let (old, new, mut gpu, mut other) = (rig.host(1), rig.host(2), rig.gpu(), rig.gpu());
         let ticket = rig.stream.upload(&old, &mut gpu).unwrap();
-        // Once the stream's handle is known outside, every copy has its own event.
+        // If the stream's handle is known outside, every copy has its own event.
         let (opened, gate) = channel::<()>();
         rig.stream.launch_host(move || gate.recv().unwrap_or(())).unwrap();
         rig.stream.upload(&new, &mut other).unwrap();
@@ -373,7 +373,7 @@ fn with_a_keeping_thread(rig: &Rig, test: impl FnOnce()) {
 
 #[test]
 fn blocks_that_other_threads_keep_are_found() {
-    // Large enough that threads may keep blocks.
+    // The budget is large enough that threads may keep blocks.
     on_machines(64, |rig| {
         let rest: Vec<_> = (0..62).map(|_| rig.host(0)).collect();
         with_a_keeping_thread(&rig, || {
@@ -392,7 +392,7 @@ fn blocks_that_other_threads_keep_are_found() {
             drop(both);
         });
         drop(rest);
-        // Another size: the memory must be cut anew.
+        // Another size: the memory must be divided again.
         with_a_keeping_thread(&rig, || {
             drop(rig.pool.alloc::<u32>(60 * LEN).unwrap());
         });
@@ -435,8 +435,8 @@ fn a_thread_that_ends_serves_those_who_wait() {
     });
 }
 
-/// Blocks on their way from a thread's outbox to the books are nowhere. A thread that looks at that
-/// moment must not be told that the budget is spent on live buffers.
+/// Blocks on their way from a thread's outbox to the books are in neither. A request at that moment
+/// must not fail because the budget seems spent on live buffers.
 #[test]
 fn two_threads_that_never_hold_more_than_the_budget_are_never_told_that_it_is_spent() {
     const EACH: usize = 20;

@@ -1,4 +1,5 @@
-//! The events of a pool, in a process of their own: it has one subscriber for all threads.
+//! The events of a pool, in a process of their own, because the process has one subscriber for all
+//! threads.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +19,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use crate::common::process::is_alone;
 use crate::support::{BLOCK, LEN, Rig, eventually, watched};
 
-/// The fields of an event, its message among them.
+/// The fields of an event, including its message.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     level: String,
@@ -31,7 +32,8 @@ impl Visit for Seen {
     }
 }
 
-/// Notes the pool's events, and looks at a pool at each: it would hang if the pool were locked.
+/// Records the pool's events, and reads a pool's numbers at each: that would hang if the pool were
+/// locked.
 #[derive(Default)]
 struct Watch {
     pool: Mutex<Option<PinnedPool>>,
@@ -76,10 +78,10 @@ impl Subscriber for Handle {
     fn exit(&self, _: &Id) {}
 }
 
-/// An event of the documented list: its level, its message and its fields.
+/// An event in the documentation's list: its level, its message and its fields.
 type Listed = (String, String, BTreeSet<String>);
 
-/// The rows of the list for users.
+/// The rows of the documentation's list.
 fn listed() -> Vec<Listed> {
     let rows = include_str!("../../src/pool/events.md").lines();
     let cells = rows.filter_map(|row| row.strip_prefix("| `")?.strip_suffix("` |"));
@@ -92,7 +94,7 @@ fn listed() -> Vec<Listed> {
         .collect()
 }
 
-/// Fails if an event is not in the list as it is, and counts those that are.
+/// Asserts that each event is in the list with the same fields, and counts them.
 fn check_listed(watch: &Watch) -> usize {
     let listed = listed();
     let mut found = BTreeSet::new();
@@ -129,7 +131,7 @@ fn events_arrive_with_nothing_locked_and_may_panic() {
             *watch.panics.lock().unwrap() = panics;
             watch.seen.lock().unwrap().clear();
             one_of_each(&watch);
-            // All but memory that the system does not take back.
+            // All except the event for memory that the system does not take back.
             assert_eq!(check_listed(&watch), listed().len() - 1);
         }
     });
@@ -162,7 +164,7 @@ fn one_of_each(watch: &Watch) {
     assert_eq!(failed[1].fields["error"], late.to_string());
 
     drop(host);
-    // Whoever is served before the pool has found that there is no room has not waited.
+    // A request that is served before the pool finds that there is no room has not waited.
     let patience = Duration::from_secs(30);
     eventually("somebody waits", || {
         let host = rig.host(1);
@@ -208,7 +210,7 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Allocates from the pool at each event, and waits for that.
+/// Allocates from the pool at each event, and waits for the memory.
 struct Allocates(PinnedPool, AtomicUsize);
 
 impl Subscriber for Allocates {
@@ -217,10 +219,10 @@ impl Subscriber for Allocates {
     }
 
     fn event(&self, _: &Event<'_>) {
-        // Its own events would never end.
+        // Otherwise its own events would never end.
         if !INSIDE.replace(true) {
             let number = self.1.fetch_add(1, Ordering::Relaxed);
-            // Other sizes, so that the pool has to work for it.
+            // Varying sizes, so that the pool must do more than reuse a block.
             let _ = self.0.alloc_timeout::<u32>(LEN * (1 + number % 2), Duration::from_secs(3600));
             INSIDE.set(false);
         }

@@ -1,8 +1,8 @@
-//! Every driver call fails, at every point of a program that does all that a pool does.
+//! Every driver call fails, at every point of a program that uses all features of a pool.
 //!
-//! Whatever fails: there is no panic and no hang; what is read is right; the pool tells exactly
-//! what is page-locked; blocks that must never be used again are counted; and once the faults are
-//! over the pool works as before, unless the device is lost.
+//! Whatever fails: there is no panic and no hang; data that is read is right; the pool reports
+//! exactly the page-locked bytes; blocks that must never be reused are counted; and after the
+//! faults the pool works as before, unless the device is lost.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,12 +17,12 @@ use crate::common::faults::{Run, at_calls, at_every_call};
 use crate::support::{BLOCK, LEN, eventually, raw, watched};
 use crate::{assert_adds_up, assert_counts_add_up, poll_once};
 
-/// The budget. One block is one slab then.
+/// The budget. Each block is one slab.
 const BLOCKS: usize = 8;
-/// The timeout of requests that might otherwise wait for ever.
+/// The timeout of requests that might otherwise wait forever.
 const SOON: Duration = Duration::from_millis(1);
 
-/// What the program works with; made before anything fails.
+/// The program's objects, made before anything fails.
 struct World {
     emulator: Emulator,
     pool: PinnedPool,
@@ -53,7 +53,7 @@ impl World {
         Ok(())
     }
 
-    /// What is said to be there is: it went to the device and back.
+    /// Uploads and downloads a value, and checks it.
     fn use_and_read(&mut self, mut host: PinnedBuf<u32>, value: u32) -> Result<()> {
         host.write()?.fill(value);
         let [stream, other] = &self.streams;
@@ -99,7 +99,7 @@ impl World {
         Ok(())
     }
 
-    /// One thread holds everything, others wait for it.
+    /// One thread holds the whole budget, others wait for it.
     fn wait_for_others(&mut self) -> Result<()> {
         let held: Result<Vec<PinnedBuf<u32>>> =
             (0..BLOCKS).map(|_| self.pool.alloc_timeout(LEN, SOON)).collect();
@@ -120,7 +120,7 @@ impl World {
         self.streams[1].launch_host(move || drop((host, pool)))?.wait()
     }
 
-    /// Everything that a pool does. Failures are only noted.
+    /// Uses all features of a pool, and collects the results.
     fn run(&mut self) -> Vec<Result<()>> {
         let mut results = vec![
             self.grow_and_retire(),
@@ -136,9 +136,9 @@ impl World {
         results
     }
 
-    /// Everything works, with what is left of the budget.
+    /// Asserts that everything works with the rest of the budget.
     fn assert_works(&mut self) {
-        // An event behind operations that may have none.
+        // Records an event after operations that may have none.
         self.streams.iter().for_each(|stream| drop(stream.record().unwrap()));
         let left = BLOCKS - self.pool.stats().quarantined_bytes / BLOCK;
         for _ in 0..3 {
@@ -169,14 +169,14 @@ fn soon<F: Future>(future: F) -> Option<F::Output> {
     None
 }
 
-/// Everything that a pool does, while calls fail; then it works as before.
+/// Uses all features of a pool while calls fail. After that the pool works as before.
 fn survives(run: &Run) -> usize {
     let mut world = World::new(&run.emulator);
     run.begin();
     let results = world.run();
     run.end();
     run.explains_all(results);
-    // A host function may still hold a block, and a withdrawn request may just be served.
+    // A host function may still hold a block, and a withdrawn request may have just been served.
     eventually("nothing is alive", || {
         let stats = world.pool.stats();
         let there = world.emulator.usage().host_bytes;
@@ -206,8 +206,8 @@ fn survives(run: &Run) -> usize {
     kept
 }
 
-/// The same, and calls go on failing until all is dropped. What cannot be waited for or released
-/// then is kept.
+/// The same, but calls fail until everything is dropped. Memory whose uses cannot be waited for, or
+/// that cannot be released, is kept.
 fn ends(run: &Run) -> usize {
     let mut world = World::new(&run.emulator);
     run.begin();
@@ -250,7 +250,8 @@ fn calls_may_fail_together() {
     at_calls("the pool, calls together", &machine(), 60, &sets, |_| true, survives);
 }
 
-/// A stream whose handle is known outside, and which can be given no event, is asked itself.
+/// If the handle of a stream is known outside, and no event can be recorded on it, the pool queries
+/// the stream itself.
 #[test]
 fn blocks_come_back_from_a_stream_that_gets_no_event() {
     watched(|| {
@@ -271,8 +272,8 @@ fn blocks_come_back_from_a_stream_that_gets_no_event() {
     });
 }
 
-/// The device is lost between a copy and its event, on a stream whose handle is known outside:
-/// nothing can tell any more whether the copy is done.
+/// The device is lost between a copy and its event, on a stream whose handle is known outside: no
+/// call can tell whether the copy is done.
 #[test]
 fn a_copy_without_an_event_on_a_lost_device_holds_nobody_up() {
     watched(|| {

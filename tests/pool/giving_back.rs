@@ -1,4 +1,4 @@
-//! Memory goes back to the system: on request, automatically, and when the pool ends, on whatever
+//! Memory goes back to the system: on request, automatically, and when the pool ends, on any
 //! thread.
 
 use std::cell::RefCell;
@@ -119,7 +119,7 @@ fn above_the_high_watermark_memory_goes_back_until_the_low_one() {
     });
 }
 
-/// When a thread ends, the blocks that it kept are shared by all, so they count.
+/// When a thread ends, the blocks that it kept become available to all threads, so they count.
 #[test]
 fn what_a_dead_thread_leaves_counts_for_the_watermarks() {
     watched(|| {
@@ -130,7 +130,7 @@ fn what_a_dead_thread_leaves_counts_for_the_watermarks() {
     });
 }
 
-/// Blocks that devices turn out to be done with are free, so they count.
+/// Blocks that the pool finds to be done are free, so they count.
 #[test]
 fn what_is_retired_counts_for_the_watermarks() {
     watched(|| {
@@ -142,7 +142,7 @@ fn what_is_retired_counts_for_the_watermarks() {
             stream.upload(&host, &mut gpu).unwrap();
         }
         stream.synchronize().unwrap();
-        // Looks for blocks that are done; gets one of its own.
+        // This looks for blocks that are done, and gets another block.
         pool.alloc::<u8>(1).unwrap();
         eventually("what is free is given back", || {
             page_locked(&emulator) == pool.stats().live_bytes + pool.stats().thread_bytes
@@ -192,7 +192,7 @@ fn buffers_outlive_the_pool() {
             }
             let mut gpu = device.alloc(LEN).unwrap();
             stream.upload(&alive[drop_last], &mut gpu).unwrap();
-            // The last one is still in use, and on another thread.
+            // The last buffer is still in use, and on another thread.
             thread::scope(|scope| {
                 let last = scope.spawn(move || {
                     let mut alive = alive;
@@ -251,7 +251,7 @@ fn threads_that_drop_buffers_race_the_end_of_the_pool() {
                         for host in hosts.iter().step_by(1 + thread % 3) {
                             stream.upload(host, &mut gpu).unwrap();
                         }
-                        // Before the buffers, or between them.
+                        // The pool is dropped before the buffers, or between them.
                         let rest = hosts.into_iter().skip(round % 40);
                         drop(pool);
                         drop(rest);
@@ -260,7 +260,7 @@ fn threads_that_drop_buffers_race_the_end_of_the_pool() {
                 drop(pool);
             });
             drop((stream, devices));
-            // A thread that is ending may be the one that ends the pool.
+            // The pool may be ended by a thread that is itself still ending.
             eventually("all is given back", || page_locked(&emulator) == 0);
             assert_eq!(emulator.findings(), []);
         }
@@ -276,8 +276,8 @@ fn a_pool_ends_in_the_destructors_of_a_thread() {
         for before in [true, false] {
             let (emulator, _devices, pool) = pool_with(|builder| builder);
             let work = move || {
-                // The one made first ends last: once while the thread's caches are alive, once
-                // after.
+                // The value made first is dropped last: once while the thread's caches are alive,
+                // once after.
                 if before {
                     KEPT.with(|_| ());
                 }
@@ -302,7 +302,7 @@ fn a_pool_in_a_static_works_from_everywhere() {
             scope.spawn(|| drop(pool.alloc::<u8>(BLOCK).unwrap())).join().unwrap();
         }
     });
-    // Never dropped; free memory can still be given back.
+    // The buffer is never dropped. Free memory can still be given back.
     pool.trim().unwrap();
     assert_eq!(page_locked(emulator), 0);
 }
@@ -393,14 +393,14 @@ fn a_host_function_gets_what_is_free_and_no_more() {
         let expected = [Ok(small), Ok(large), unsupported, unsupported];
         assert_eq!(outcomes.iter().collect::<Vec<_>>(), expected);
         assert_adds_up(&pool, &emulator);
-        // The last handle ends there, too.
+        // The last handle is dropped there too.
         stream.launch_host(move || drop(pool)).unwrap().wait().unwrap();
         eventually("all is given back", || page_locked(&emulator) == 0);
         assert_eq!(emulator.findings(), []);
     });
 }
 
-/// A waker that runs this when it is called.
+/// A waker that runs a function when it is woken.
 struct OnWake<A>(A);
 
 impl<A: Fn() + Send + Sync + 'static> Wake for OnWake<A> {
@@ -411,11 +411,11 @@ impl<A: Fn() + Send + Sync + 'static> Wake for OnWake<A> {
 
 type Pending = Pin<Box<dyn Future<Output = Result<PinnedBuf<u8>>> + Send>>;
 
-/// A request for a block that waits, and that calls `action` when it is served.
+/// A request that waits for a block, and whose waker calls `action` when it is served.
 fn pending(pool: &PinnedPool, action: impl Fn() + Send + Sync + 'static) -> Pending {
     let waker = Waker::from(Arc::new(OnWake(action)));
     loop {
-        // It waits for new memory, which may be there before the poll ends.
+        // It waits for new memory, which may arrive before the poll ends.
         pool.trim().unwrap();
         let mut future: Pending = Box::pin(pool.alloc_async::<u8>(BLOCK));
         if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
@@ -428,7 +428,8 @@ fn pending(pool: &PinnedPool, action: impl Fn() + Send + Sync + 'static) -> Pend
 fn a_waker_that_panics_hurts_nobody() {
     watched(|| {
         let (emulator, _devices, pool) = pool_with(|builder| builder);
-        // Called by the thread that page-locks, and then by the one that drops a buffer.
+        // The first waker is called by the thread that page-locks, the second by the one that drops
+        // a buffer.
         let grown = pending(&pool, || resume_unwind(Box::new("on purpose")));
         eventually("it is served", || pool.stats().waiting == 0);
         drop(block_on(grown).unwrap());
@@ -453,7 +454,7 @@ fn the_last_handle_may_be_dropped_by_a_waker() {
             let (emulator, _devices, pool) = pool_with(|builder| builder);
             let future: Arc<Mutex<Option<Pending>>> = Arc::default();
             let woken = Arc::new(AtomicUsize::new(0));
-            // The waker must not be called before the future is in its place.
+            // The lock keeps the waker from running before the future is stored.
             let mut place = future.lock().unwrap();
             let (inside, count) = (future.clone(), woken.clone());
             *place = Some(pending(&pool, move || {
@@ -471,7 +472,8 @@ fn the_last_handle_may_be_dropped_by_a_waker() {
     });
 }
 
-/// A waker that allocates and drops gives its calling thread a cache, which ends with the thread.
+/// A waker that allocates and drops gives the thread that calls it a cache, which ends with the
+/// thread.
 #[test]
 fn the_thread_that_calls_a_waker_may_have_a_cache() {
     watched(|| {
@@ -484,7 +486,7 @@ fn the_thread_that_calls_a_waker_may_have_a_cache() {
             });
             is_done.recv().unwrap();
             drop(block_on(waits).unwrap());
-            // About as long as the thread lingers, so that the next request meets its end.
+            // About as long as the thread lingers, so that the next request coincides with its end.
             let more = Duration::from_micros(49_500 + 100 * (round as u64 % 10));
             thread::sleep(more);
             drop(pool.alloc_timeout::<u8>(MIB + BLOCK * round, Duration::from_secs(60)).unwrap());

@@ -1,4 +1,4 @@
-//! Growth that the system refuses: in one piece, or altogether.
+//! Growth that the system refuses in one piece, or completely.
 
 use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Fault};
@@ -66,7 +66,7 @@ fn memory_of_the_runtime_is_not_cut() {
 }
 
 /// A system that promises more memory than the machine or the control group has kills the process
-/// that touches it: this one, by its own hand or inside the runtime.
+/// when it touches that memory, in this crate or inside the runtime.
 #[test]
 fn what_the_system_has_no_memory_for_is_not_tried_another_way() {
     for how in [PageLocking::Register, PageLocking::Allocate] {
@@ -85,14 +85,15 @@ fn what_the_system_has_no_memory_for_is_not_tried_another_way() {
     }
 }
 
-/// The size of a call is not the obstacle where an earlier part was registered.
+/// If an earlier part of the same size was registered, the refusal is not due to the size of the
+/// call.
 #[test]
 fn a_later_part_that_is_refused_is_a_lack_of_memory() {
     let (emulator, pool) = limited(8 * MIB);
     let pool = pool.build().unwrap();
     // 32 and 16 MiB are refused, then the third of four parts of 8 fails.
     emulator.inject(Fault::once(Call::HostRegister, CudaCode::MEMORY_ALLOCATION).nth(5));
-    // The pool tries again, because memory may have been freed meanwhile.
+    // The pool tries again, because memory may have been freed in the meantime.
     let buffer = pool.alloc::<u8>(32 * MIB).unwrap();
     assert_eq!(emulator.calls(Call::HostRegister), (2 + 3) + (2 + 4));
     assert_eq!(emulator.calls(Call::HostAlloc), 0);

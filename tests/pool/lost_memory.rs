@@ -1,4 +1,4 @@
-//! Memory that never comes back: requests that nothing else could serve end at once, and no other
+//! Memory that never comes back: a request that nothing else could serve ends at once, and no other
 //! request does.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ const BLOCKS: usize = 8;
 /// The first shares its slab with others of its size; every other block is a slab of its own.
 const SIZES: [usize; 4] = [256, BLOCK, 2 * BLOCK, 3 * BLOCK];
 
-/// Drops a buffer in the middle of an upload of which nobody can say whether it is done.
+/// Drops a buffer during an upload whose completion cannot be determined.
 fn lose(rig: &Rig, host: PinnedBuf<u8>, gpu: &mut DeviceBuf<u8>) {
     let before = rig.pool.stats().quarantined_bytes;
     let len = host.len();
@@ -30,7 +30,7 @@ fn lose(rig: &Rig, host: PinnedBuf<u8>, gpu: &mut DeviceBuf<u8>) {
     }
     drop(host);
     eventually("the loss is noticed", || {
-        // It looks at what is in flight.
+        // A trim checks the blocks in flight.
         rig.pool.trim().unwrap();
         rig.pool.stats().quarantined_bytes > before
     });
@@ -52,7 +52,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The slabs with lost blocks, by address: the size of their blocks, and how many are lost.
+/// The slabs with lost blocks, by address: the size of their blocks, and the number of lost ones.
 #[derive(Default)]
 struct Lost(BTreeMap<usize, (usize, usize)>);
 
@@ -113,8 +113,8 @@ proptest! {
     }
 }
 
-/// Requests that wait already learn of the loss, although there is a live buffer. What that buffer
-/// could serve goes on.
+/// Requests that already wait get the error, although there is a live buffer. A request that this
+/// buffer could serve continues to wait.
 #[test]
 fn requests_that_wait_learn_of_losses() {
     watched(|| {

@@ -1,19 +1,19 @@
-//! The pool, from outside, on the emulated device.
+//! The pool through its public interface, on the emulated device.
 //!
 //! | module | what it shows |
 //! |---|---|
-//! | `page_locked` | what every origin of page-locked memory needs of the runtime; on a GPU, too |
+//! | `page_locked` | the runtime accepts page-locked memory of every origin; also on a GPU |
 //! | `allocator` | `Vec` and `Box` in the pool's memory |
-//! | `events`, `stats` | what a pool tells `tracing`, JSON and Prometheus |
+//! | `events`, `stats` | what a pool reports to `tracing`, as JSON and to Prometheus |
 //! | `state_machine` | random programs keep the pool's promises, step by step |
 //! | `faults` | whichever driver call fails, and when: no panic, no hang, nothing lost |
-//! | `budget` | requests that wait are served in order; those that cannot be get the reason |
-//! | `requests` | requests that are withdrawn, forgotten or polled late hold nobody up |
+//! | `budget` | requests wait in order; those that cannot be served get the reason |
+//! | `requests` | requests that are withdrawn, forgotten or polled late hold up no other |
 //! | `lost_memory` | requests that only lost memory could serve end at once |
 //! | `growth` | what the system refuses in one call comes in parts; lack of memory is an error |
-//! | `giving_back` | memory goes back to the system, whatever drops, and on whatever thread |
+//! | `giving_back` | memory goes back to the system, whatever is dropped, on any thread |
 //! | `stress` | many threads, blocks that change hands, threads that die |
-//! | `wakers` | a task that runs inside its waker holds up nobody |
+//! | `wakers` | a task that runs inside its waker holds up no thread of the crate |
 
 #![cfg(feature = "emulated")]
 
@@ -45,7 +45,7 @@ use common::{executor, support};
 use pinlane::emulated::Emulator;
 use pinlane::{PinnedPool, pool::Stats};
 
-/// Checks the pool's numbers while nobody allocates or drops.
+/// Checks the pool's numbers while no thread allocates or drops.
 fn assert_adds_up(pool: &PinnedPool, emulator: &Emulator) -> Stats {
     let stats = assert_counts_add_up(pool);
     assert_eq!(stats.committed_bytes, emulator.usage().host_bytes, "{stats}");
@@ -58,7 +58,7 @@ fn assert_counts_add_up(pool: &PinnedPool) -> Stats {
     stats
 }
 
-/// What the classes count is what the pool counts.
+/// Asserts that the classes' counts add up to the pool's.
 fn assert_sums(stats: &Stats) {
     let mut sums = [0; 4];
     for class in &stats.classes {

@@ -1,5 +1,5 @@
-//! Page-locked memory of every origin, on the device that the tests run on: what the runtime itself
-//! must accept.
+//! Page-locked memory of every origin, on the device that the tests run on: the runtime itself must
+//! accept it.
 
 use pinlane::{Device, PinnedPool, PinnedSlice, PinnedSliceMut, Stream, pool::PageLocking};
 
@@ -11,7 +11,7 @@ fn numbers(len: usize) -> Vec<u32> {
     (0..len as u32).map(|number| number.wrapping_mul(2_654_435_761)).collect()
 }
 
-/// There and back, whole and in part.
+/// Copies up and down again, whole and in part.
 fn roundtrip(device: &Device, stream: &Stream, mut host: PinnedSliceMut<'_, u32>) {
     let len = host.len();
     let mut gpu = device.alloc::<u32>(len).unwrap();
@@ -59,7 +59,7 @@ fn memory_of_others_is_registered_and_given_back() {
     roundtrip(&device, &stream, owned.as_slice_mut());
     assert_eq!(owned.into_inner().unwrap(), numbers(LEN));
 
-    // From an odd address on, twice, so that it was unregistered in between.
+    // From an odd address, twice, so that it is unregistered in between.
     let mut borrowed = vec![0_u32; LEN + 1];
     for _ in 0..2 {
         let part = &mut borrowed[1..];
@@ -75,7 +75,7 @@ fn a_buffer_names_its_pool_as_long_as_somebody_has_a_handle() {
     let buffer = pool.alloc::<u8>(4096).unwrap();
     let found = buffer.pool().expect("there is a handle");
     drop(pool);
-    // It is a handle like any other, of the same pool.
+    // It is a handle of the same pool, like any other.
     assert!(found.try_alloc::<u8>(1).is_err(), "the budget is spent");
     drop(found);
     assert!(buffer.pool().is_none());

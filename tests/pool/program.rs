@@ -8,7 +8,7 @@ pub enum Form {
     Plain,
     Try,
     Zeroed,
-    /// To `1 << shift` bytes.
+    /// Aligned to `1 << shift` bytes.
     Aligned(u32),
     /// With a timeout of 0.
     AtOnce,
@@ -25,7 +25,7 @@ pub enum Op {
     Drop(usize),
     DropElsewhere(usize),
     Forget(usize),
-    /// A thread allocates so many buffers of that size, drops half of them, hands the others over,
+    /// A thread allocates this many buffers of this size, drops half of them, returns the others,
     /// and ends.
     DyingThread(usize, usize),
     Trim(usize),

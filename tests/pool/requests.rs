@@ -1,5 +1,5 @@
 //! Requests of tasks that are withdrawn, forgotten or polled late, and requests that nothing can
-//! serve any more.
+//! serve anymore.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -58,7 +58,7 @@ fn requests_are_withdrawn_from_the_front_the_middle_and_the_back() {
         assert_eq!(rig.pool.stats().waiting, 54);
         drop(held);
         for request in waits.into_iter().flatten() {
-            // Whoever is served gives the block to the next one.
+            // Each request that is served passes the block to the next one.
             drop(block_on(request).unwrap());
         }
         rig.assert_nothing_is_left();
@@ -66,7 +66,7 @@ fn requests_are_withdrawn_from_the_front_the_middle_and_the_back() {
 }
 
 /// Holds a block, so that a request for all blocks, which is polled only once, is not served.
-/// `test` gets both.
+/// Passes both to `test`.
 fn with_a_request_that_waits(
     blocks: usize,
     test: impl Fn(&Rig, PinnedBuf<u32>, Waits) + Send + 'static,
@@ -85,8 +85,8 @@ type Waits = Pin<Box<dyn Future<Output = Result<PinnedBuf<u32>>> + Send>>;
 /// Enough blocks in the budget that threads may keep some.
 const CACHED: usize = 64;
 
-/// Allocates until the pool works for the request that waits, so that threads keep no blocks; then
-/// until they keep some again, as when nobody waits.
+/// Allocates until the pool saves memory for the request that waits, so that threads keep no
+/// blocks. Then allocates until threads keep blocks again, as when no request waits.
 fn allocate_until_nobody_waits(rig: &Rig) {
     let own_hits = |pairs: u64| {
         let before = rig.pool.stats().thread_hits;
@@ -126,7 +126,7 @@ fn rule_02_a_forgotten_request_takes_no_turns_from_those_behind_it() {
     });
 }
 
-/// A task that polls when it is called has the same turns as a thread that waits.
+/// A task that polls when it is woken gets the same turns as a thread that waits.
 #[test]
 fn small_requests_do_not_starve_a_large_one_of_a_task() {
     on_machines(SMALL, |rig| {
@@ -139,7 +139,7 @@ fn small_requests_do_not_starve_a_large_one_of_a_task() {
     });
 }
 
-/// Who waits for buffers to be dropped is told when there is none, and the memory is lost.
+/// A request that waits for live buffers fails when there are none left and the memory is lost.
 #[test]
 fn nobody_waits_for_memory_that_cannot_come_back() {
     watched(|| {
@@ -149,7 +149,7 @@ fn nobody_waits_for_memory_that_cannot_come_back() {
             for call in [Call::HostFree, Call::HostUnregister] {
                 rig.emulator.inject(Fault::forever(call, CudaCode::UNKNOWN));
             }
-            // It needs the room of both blocks, which the system does not take back.
+            // The request needs the room of both blocks, which the system does not take back.
             let ask = |len| {
                 if asks_as_task {
                     block_on(rig.pool.alloc_async::<u32>(len))

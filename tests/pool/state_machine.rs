@@ -2,8 +2,9 @@
 //! hold.
 //!
 //! After each step: no two live buffers share a byte; all are aligned and hold what was written;
-//! the budget is kept; the pool tells exactly what is page-locked; live, cached and in flight add
-//! up; errors come only where the model allows them. At the end everything has been given back.
+//! the budget is kept; the pool reports exactly the page-locked bytes; live, cached and in flight
+//! add up; errors occur only where the model allows them. At the end everything has been given
+//! back.
 //!
 //! `PROPTEST_CASES` sets how many programs run.
 
@@ -60,13 +61,13 @@ struct Machine {
     lanes: Vec<Lane>,
     live: Vec<Live>,
     waiting: Vec<Waiting>,
-    /// Bytes that forgotten buffers hold for ever.
+    /// Bytes that forgotten buffers hold forever.
     forgotten: usize,
     /// Sizes of blocks that only aligned requests get.
     aligned: HashSet<usize>,
     cookie: u8,
     max_bytes: usize,
-    /// A request has been withdrawn before it was served.
+    /// Whether a request has been withdrawn before it was served.
     has_withdrawn: bool,
 }
 
@@ -123,7 +124,7 @@ impl Machine {
         self.lanes.iter().any(|lane| lane.stalled)
     }
 
-    /// A live block may keep its whole slab from being given back.
+    /// The bytes of the slab that a live block may keep from being given back.
     fn pins(&self, bytes: usize) -> usize {
         let slab = (8 << 20).min(self.max_bytes / 16);
         if bytes == 0 { 0 } else { bytes.next_multiple_of(4096).max(slab) }
@@ -138,7 +139,7 @@ impl Machine {
     fn alloc(&mut self, form: Form, len: usize) {
         let before = self.pool.stats();
         let mut align = 1;
-        // A form that waits for devices would wait for ever.
+        // A form that waits for devices would wait forever.
         let patient = !self.is_stalled();
         let result = match form {
             Form::Try => self.pool.try_alloc(len),
@@ -194,7 +195,7 @@ impl Machine {
         let allowed = match error.kind() {
             ErrorKind::NotReady => form == Form::Try,
             ErrorKind::TimedOut => fits && (self.is_stalled() || form == Form::AtOnce),
-            // Forms that wait do so however much is alive.
+            // Forms that wait do so however many bytes are live.
             ErrorKind::BudgetExhausted if matches!(form, Form::AtOnce | Form::Async) => !fits,
             ErrorKind::BudgetExhausted => pinned + bytes > self.max_bytes,
             _ => false,
@@ -255,8 +256,8 @@ impl Machine {
             Op::Forget(at) => {
                 if let Some(at) = pick(at, self.live.len()) {
                     let live = self.live.swap_remove(at);
-                    // A buffer without bytes keeps the pool, too.
-                    // The largest blocks may be an eighth larger than requested.
+                    // A buffer without bytes keeps the pool too. The largest blocks may be an
+                    // eighth larger than requested.
                     let spare = if live.bytes > 32 << 20 { live.bytes / 7 } else { 0 };
                     self.forgotten += self.pins(live.bytes).max(1) + spare;
                     std::mem::forget(live);
@@ -269,7 +270,7 @@ impl Machine {
                         (0..count).map_while(|_| pool.try_alloc(len).ok()).collect();
                     all.extend(pool.alloc_timeout(len, Duration::ZERO));
                     all.truncate(count);
-                    // Some die with the thread's cache, some move on.
+                    // Some go to the thread's cache, which ends; the others are returned.
                     all.split_off(all.len() / 2)
                 };
                 let moved = thread::spawn(work).join().unwrap();
@@ -277,7 +278,7 @@ impl Machine {
             }
             Op::Trim(keep) => drop(self.pool.trim_to(keep).unwrap()),
             Op::Clone => self.clones.push(self.pool.clone()),
-            // Either handle may go first.
+            // Either handle may be dropped first.
             Op::DropClone => self.pool = self.clones.pop().unwrap_or_else(|| self.pool.clone()),
             Op::Poll(at) => {
                 let Some(at) = pick(at, self.waiting.len()) else { return };
@@ -339,9 +340,9 @@ impl Machine {
         assert_eq!(self.emulator.findings(), []);
     }
 
-    /// What the pool says while nothing is on its way, with at most so many live bytes. Memory for
-    /// a request that has been withdrawn may be: committed, page-locked, and only then in the
-    /// books; and its block, live until the pool sees that nobody wants it.
+    /// The pool's numbers while nothing is on its way, with at most this many live bytes. Memory
+    /// for a withdrawn request may be on its way: it is committed, then page-locked, then entered
+    /// in the books. Its block is live until the pool sees that the request was withdrawn.
     fn stats_at_rest(&self, most: usize) -> Stats {
         let may_be_withdrawn = self.has_withdrawn && self.waiting.is_empty();
         let calls = || {
@@ -388,7 +389,7 @@ impl Machine {
         drop(pool);
         drop(lanes);
         let usage = emulator.usage();
-        // A forgotten buffer keeps the pool, and with it the blocks in flight.
+        // A forgotten buffer keeps the pool, and so the blocks in flight.
         if forgotten == 0 {
             assert_eq!((usage.host_bytes, usage.streams, usage.events), (0, 0, 0), "{usage:?}");
         }

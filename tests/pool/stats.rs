@@ -8,8 +8,8 @@ use pinlane::pool::Stats;
 
 use crate::support::{BLOCK, Rig};
 
-/// The snapshot of a pool that has seen something of everything: live, cached and in flight, two
-/// classes, hits, misses, a wait, a trim.
+/// The snapshot of a pool with live, cached and in-flight memory, two classes, hits, misses, a wait
+/// and a trim.
 fn busy_pool() -> Stats {
     let rig = Rig::new(Execution::Lazy, 0, 2);
     let (host, mut gpu) = (rig.host(1), rig.gpu());
@@ -35,7 +35,7 @@ fn nanos(time: Duration) -> u64 {
     time.as_nanos().try_into().unwrap()
 }
 
-/// Everything that is exported, by JSON key.
+/// All exported numbers, by JSON key.
 fn expected(stats: &Stats) -> BTreeMap<&'static str, u64> {
     BTreeMap::from([
         ("max_bytes", stats.max_bytes as u64),
@@ -96,7 +96,7 @@ fn json_holds_every_number_of_the_snapshot() {
     }
 }
 
-/// A metric as Prometheus sees it: its type, and its samples by labels.
+/// A metric in Prometheus: its type, and its samples by labels.
 #[derive(Debug, Default, PartialEq)]
 struct Family {
     kind: String,
@@ -105,8 +105,8 @@ struct Family {
 
 type Labels = BTreeMap<String, String>;
 
-/// The text format 0.0.4, and nothing that it does not allow: a family is described once, before
-/// its samples, and its samples stand together.
+/// Parses the text format 0.0.4 and rejects what it does not allow: a family is described once,
+/// before its samples, and its samples are together.
 fn parse(text: &str) -> BTreeMap<String, Family> {
     assert!(text.is_empty() || text.ends_with('\n'), "the last line ends");
     let mut families = BTreeMap::<String, Family>::new();
@@ -137,7 +137,7 @@ fn parse(text: &str) -> BTreeMap<String, Family> {
     families
 }
 
-/// What is behind the brace of a sample: its labels, and the value.
+/// Parses the part of a sample after the brace: its labels, and the value.
 fn labels(mut rest: &str) -> (Labels, &str) {
     let mut labels = Labels::new();
     loop {
@@ -163,8 +163,8 @@ fn labels(mut rest: &str) -> (Labels, &str) {
     }
 }
 
-/// A JSON key and its number, as Prometheus is to see them. Counters are those of the snapshot that
-/// grow.
+/// The expected line in Prometheus' format for a JSON key. Numbers of the snapshot that only grow
+/// are counters.
 fn in_prometheus(prefix: &str, key: &str, number: u64) -> (String, String) {
     const COUNTERS: [&str; 12] = [
         "hits",

@@ -1,7 +1,7 @@
-//! Threads allocate, write, pass on, drop and end, until so many operations are done.
+//! Threads allocate, write, pass on, drop and end, until a number of operations is done.
 //!
 //! One operation is an allocation and its drop. `PINLANE_STRESS_OPS` sets their number;
-//! `scripts/stress` runs a thousand million.
+//! `scripts/stress` runs a billion.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -15,11 +15,11 @@ use crate::assert_adds_up;
 use crate::support::eventually;
 
 const THREADS: usize = 32;
-/// After so many operations a thread ends, and another takes its place.
+/// After this many operations a thread ends, and another replaces it.
 const LIFE: u64 = 100_000;
 /// How many buffers a thread holds at a time.
 const HELD: usize = 8;
-/// After so many operations a thread passes a buffer on, and looks for one passed to it.
+/// After this many operations a thread passes a buffer on, and looks for one passed to it.
 const BETWEEN_TRANSFERS: u64 = 32;
 
 /// A buffer with a cookie at both of its ends.
@@ -54,7 +54,7 @@ impl Random {
         ((self.0 >> 33) as usize) % limit
     }
 
-    /// In words; mostly small, and a few that threads do not keep.
+    /// A length in words: mostly small, and sometimes too large for a thread to keep.
     fn len(&mut self) -> usize {
         let words: Range<usize> = match self.below(1024) {
             0 => 16_384..140_000,
@@ -65,7 +65,7 @@ impl Random {
     }
 }
 
-/// One thread's life, and the place that the next one takes over.
+/// The place of a thread, which the next thread takes over.
 struct Seat {
     number: usize,
     random: Random,
@@ -113,7 +113,7 @@ impl Seat {
 
     fn exchange(&mut self, old: Option<Marked>) {
         if let Some(old) = old {
-            // To be dropped there; or here, if too many wait there.
+            // It is dropped there, or here if too many wait there.
             if let Err(TrySendError::Disconnected(_)) = self.next.try_send(old) {
                 panic!("the seat next to this one is never left");
             }
@@ -155,7 +155,7 @@ fn blocks_are_never_shared_nor_lost() {
     });
     let (total, seconds): (u64, f64) =
         (seats.iter().map(|seat| seat.done).sum(), start.elapsed().as_secs_f64());
-    // And the buffers passed to threads that were done.
+    // Drops the buffers that were passed to threads that had ended.
     drop(seats);
     assert!(total >= operations);
     let stats = assert_adds_up(&pool, &emulator);
@@ -177,7 +177,7 @@ fn blocks_are_never_shared_nor_lost() {
     assert_eq!(emulator.findings(), []);
 }
 
-/// A thread that works for many pools keeps blocks of each. Pools that are gone do no harm.
+/// A thread that uses many pools keeps blocks of each. Pools that have ended do no harm.
 #[test]
 fn a_thread_keeps_blocks_of_many_pools() {
     let device = pinlane::Device::emulated().unwrap();

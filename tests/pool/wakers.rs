@@ -1,5 +1,5 @@
 //! Wakers that run their task where they are called. Whatever the task then waits for must still
-//! happen: the threads that page-lock, serve requests and watch tickets run no waker.
+//! happen. So the threads that page-lock, serve requests and watch tickets do not call wakers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,10 +17,10 @@ use crate::executor::Work;
 use crate::support::{BLOCK, LEN, Rig, block_on, eventually, watched};
 
 const LONG: Duration = Duration::from_secs(3600);
-/// How many tasks wait inside one another.
+/// The number of tasks that wait inside one another.
 const NESTED: usize = 8;
 
-/// A task whose waker polls it, on whatever thread calls it.
+/// A task that its waker polls, on the thread that calls the waker.
 struct Inline(Mutex<Option<Work>>);
 
 impl Inline {
@@ -31,8 +31,7 @@ impl Inline {
 
 impl Wake for Inline {
     fn wake(self: Arc<Self>) {
-        // A task is woken while it runs only after it has registered its waker, at the end of its
-        // poll.
+        // A running task is woken only after it has registered its waker, at the end of its poll.
         let mut work = self.0.lock().unwrap();
         let waker = Waker::from(self.clone());
         if let Some(future) = work.as_mut()
@@ -58,8 +57,7 @@ fn a_waker_that_allocates_where_it_is_called_does_not_stop_the_pool() {
             let (pool, done) = (rig.pool.clone(), done.clone());
             Inline::start(async move {
                 let first = pool.alloc_async::<u8>(BLOCK).await.unwrap();
-                // Of a size of its own, which is not there: whoever page-locks must be free to do
-                // it.
+                // This size is not in the cache: the thread that page-locks must not be blocked.
                 let second = pool.alloc_timeout::<u8>(BLOCK + 256 * (task + 1), LONG).unwrap();
                 done.send(()).unwrap();
                 drop((first, second));
@@ -70,7 +68,7 @@ fn a_waker_that_allocates_where_it_is_called_does_not_stop_the_pool() {
     });
 }
 
-/// Each waits, inside its waker, for a block that only the next one's end gives back.
+/// Each task waits, inside its waker, for a block that only the end of the next task gives back.
 #[test]
 fn wakers_that_wait_inside_one_another_for_a_spent_budget_all_end() {
     watched(|| {
@@ -83,7 +81,7 @@ fn wakers_that_wait_inside_one_another_for_a_spent_budget_all_end() {
             let (pool, done, ended) = (rig.pool.clone(), done.clone(), ended.clone());
             Inline::start(async move {
                 let own = pool.alloc_async::<u32>(LEN).await.unwrap();
-                // Inside the waker by now.
+                // This runs inside the waker.
                 let second = pool.alloc_timeout::<u32>(LEN, LONG).unwrap();
                 ended.fetch_add(1, Relaxed);
                 done.send(()).unwrap();
@@ -91,7 +89,7 @@ fn wakers_that_wait_inside_one_another_for_a_spent_budget_all_end() {
             });
         }
         eventually("all wait", || rig.pool.stats().waiting == NESTED - 1);
-        // All but one block are given to the tasks, each of which then waits for one more.
+        // The tasks get all blocks but one. Each then waits for one more.
         drop(held);
         eventually("all wait inside", || rig.pool.stats().waiting == NESTED - 1);
         assert_eq!(ended.load(Relaxed), 0);
@@ -116,7 +114,7 @@ fn a_waker_that_waits_for_a_ticket_does_not_stop_the_watch() {
             Inline::start(async move {
                 first.await.unwrap();
                 inside.send(()).unwrap();
-                // Blocks until the watch, which goes on, has woken this thread.
+                // Blocks until the watch, which continues, has woken this thread.
                 block_on(second).unwrap();
                 done.send(()).unwrap();
             });
@@ -132,7 +130,8 @@ fn a_waker_that_waits_for_a_ticket_does_not_stop_the_watch() {
     });
 }
 
-/// The thread that drops a buffer is nobody's executor either: it returns, whatever the waker does.
+/// The thread that drops a buffer does not run tasks either: the drop returns, whatever the waker
+/// does.
 #[test]
 fn dropping_a_buffer_does_not_run_the_task_that_waits_for_it() {
     watched(|| {
@@ -148,7 +147,7 @@ fn dropping_a_buffer_does_not_run_the_task_that_waits_for_it() {
             done.send(thread::current().id()).unwrap();
         });
         {
-            // Would be locked twice if the task ran on this thread.
+            // If the task ran on this thread, it would lock this twice.
             let _locked = dropped.lock().unwrap();
             drop(held);
         }
@@ -157,7 +156,7 @@ fn dropping_a_buffer_does_not_run_the_task_that_waits_for_it() {
     });
 }
 
-/// A waker that panics whenever it is woken or dropped, also while a panic unwinds.
+/// A waker that panics when it is woken and when it is dropped, also while a panic unwinds.
 struct Worst;
 
 impl Wake for Worst {
@@ -180,7 +179,7 @@ impl Drop for PanicsAgain {
     }
 }
 
-/// Polls with a waker of which the library then has the last reference.
+/// Polls with a waker, of which the library then holds the last reference.
 fn poll_with_the_worst(future: Pin<&mut impl Future>) {
     let waker = Waker::from(Arc::new(Worst));
     assert!(matches!(future.poll(&mut Context::from_waker(&waker)), Poll::Pending));
@@ -198,7 +197,7 @@ fn a_waker_that_panics_when_it_is_dropped_hurts_nobody() {
             poll_with_the_worst(waits.as_mut());
             drop(held);
             drop(block_on(waits).unwrap());
-            // Withdrawn: the waker is dropped by whoever drops the future.
+            // Withdrawn: the thread that drops the future drops the waker.
             let held = rig.host(1);
             let mut waits = Box::pin(rig.pool.alloc_async::<u32>(LEN));
             poll_with_the_worst(waits.as_mut());

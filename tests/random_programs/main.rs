@@ -1,7 +1,7 @@
-//! Copy correctness: random programs agree with a plain sequential model, whatever the schedule,
-//! and whatever goes wrong around them.
+//! Correctness of copies: random programs agree with a plain sequential model, whatever the
+//! schedule, and whatever fails.
 //!
-//! `PROPTEST_CASES` sets how many programs each test runs, those that fork a quarter of it;
+//! `PROPTEST_CASES` sets the number of programs of each test. Tests that fork run a quarter of it.
 //! `scripts/soak` runs many.
 
 #![cfg(feature = "emulated")]
@@ -38,7 +38,7 @@ fn setup(devices: Vec<Device>, emulator: &Emulator) -> Setup {
     }
 }
 
-/// Runs a program on a fresh emulated machine and looks for what it left behind.
+/// Runs a program on a fresh emulated machine and checks what is left.
 fn run_emulated(
     watch: &Watch,
     execution: Execution,
@@ -55,7 +55,7 @@ fn run_emulated(
         let (leaks, loses) = (machine.has_forgotten(), machine.lost_bytes() > 0);
         drop(machine);
         assert_eq!(emulator.findings(), [], "the emulated device saw a misuse");
-        // A thread of the pool's, or one that was woken, may be the last to drop something.
+        // A thread of the pool, or one that was woken, may be the last to drop something.
         let end = Instant::now() + Duration::from_secs(10);
         let is_left = |emulator: &Emulator| {
             let usage = emulator.usage();
@@ -69,9 +69,9 @@ fn run_emulated(
     });
 }
 
-/// Runs a program while calls fail, or a device. What a call that failed was to write is
-/// unspecified, and so are the leaks; everything else must hold, nothing may hang, and the device
-/// must see no misuse.
+/// Runs a program while calls fail, or a device is lost. The destination of a failed call is
+/// unspecified, and memory may leak. Everything else must hold, nothing may hang, and the device
+/// must find no misuse.
 fn run_in_trouble(
     watch: &Watch,
     execution: Execution,
@@ -92,8 +92,8 @@ fn run_in_trouble(
     });
 }
 
-/// Runs a program that forks in its middle, on a machine that watches or not, with a pool that
-/// registers or allocates.
+/// Runs a program that forks in its middle, on a machine that watches the host or does not, with a
+/// pool that registers memory or allocates it.
 fn run_and_fork(
     watch: &Watch,
     execution: Execution,
@@ -114,8 +114,8 @@ fn run_and_fork(
     });
 }
 
-/// At most two: there are three ways to wait for a device, and if all fail at the end of a borrow
-/// the process has to abort.
+/// At most two: there are three ways to wait for a device, and if all fail at the end of a borrow,
+/// the process must abort.
 fn faults() -> impl Strategy<Value = Vec<Fault>> {
     prop::collection::vec(fault(), 1..3)
 }
@@ -137,12 +137,12 @@ fn with_default_streams(setup: &mut Setup) {
     setup.default_streams = true;
 }
 
-/// So little that tasks have to wait for it.
+/// So little memory that tasks must wait for it.
 fn with_little_memory(setup: &mut Setup) {
     setup.budget = 4096;
 }
 
-/// One of the modes in which operations run at any time, as the seed picks.
+/// One of the modes in which operations run at any time, chosen by the seed.
 fn any_time(seed: u64) -> Execution {
     let pct = |depth| Execution::Pct { depth };
     [Execution::Random, Execution::Chunked, pct(2), pct(3)][seed as usize % 4]
@@ -302,8 +302,8 @@ proptest! {
         run_in_trouble(&WATCH, any_time(seed), seed, faults, program);
     }
 
-    /// The same programs on the device that the suite is run for, larger on a real one, so that
-    /// copies take long enough to be caught in flight.
+    /// The same programs on the device that the suite runs for. On a GPU they are larger, so that
+    /// copies are still in flight at the next call.
     #[test]
     fn programs_agree_with_the_model_on_the_chosen_device(
         default_streams: bool,
@@ -329,16 +329,16 @@ proptest! {
     }
 }
 
-/// In processes of their own: the standard library prints a panic under the lock that it takes for
-/// a backtrace, whether it prints one or not. A child whose machine sees an early access takes a
-/// backtrace. If a program of another test panicked at the fork, the child would wait for ever.
+/// Runs in a process of its own. The standard library prints a panic under the lock of its
+/// backtraces. A child whose machine finds an early access takes a backtrace. If a program of
+/// another test panicked during the fork, the child would wait for that lock forever.
 fn fork(name: &'static str, execution: fn(u64) -> Execution) {
     if !is_alone(module_path!(), name) {
         return;
     }
     let watch: &'static Watch = Box::leak(Box::new(Watch::new(name)));
     let how = any::<(u64, usize, bool, bool)>();
-    // One takes as long as twenty programs that do not fork.
+    // One takes as long as twenty programs without a fork.
     let few = Config { cases: config().cases.div_ceil(4), ..config() };
     proptest!(few, |(how in how, program in program(Family::Plain, 1))| {
         run_and_fork(watch, execution(how.0), how, program);

@@ -1,10 +1,9 @@
-//! Random programs over the safe interface, and the plain sequential model that they must agree
+//! Random programs that use the safe interface, and the plain sequential model that they must agree
 //! with.
 //!
-//! A program is a list of [`Op`]s; numbers in them are taken modulo what there is, so that every
-//! list is a program and shrinking just works. The model applies each operation to vectors at once,
-//! in program order, which is what the crate promises whatever the streams, devices and schedule
-//! are.
+//! A program is a list of [`Op`]s. Their numbers are taken modulo the number of existing objects,
+//! so every list is a program, and shrinking works. The model applies each operation to vectors at
+//! once, in program order. The crate promises this result for all streams, devices and schedules.
 //!
 //! ```text
 //!  op        what programs are made of          model     the vectors
@@ -52,7 +51,7 @@ pub use forks::Others;
 pub use op::{Family, Op, program};
 pub use watch::Watch;
 
-/// Page-locked memory: of the pool, or the program's own.
+/// Page-locked memory: the pool's, or the program's own.
 enum Memory {
     Pool(PinnedBuf<u8>),
     Registered(Registered<Vec<u8>>),
@@ -99,23 +98,23 @@ struct Lane {
     device: usize,
     kind: Kind,
     stream: Stream,
-    /// In [`Behind`].
+    /// Its number in [`Behind`].
     number: usize,
 }
 
-/// What a program runs on.
+/// The machine of a program.
 pub struct Setup {
     pub devices: Vec<Device>,
-    /// That of the programs: their budget is small enough that some meet its end.
+    /// The scale of the programs. The budget is small enough that some programs spend it.
     pub scale: usize,
-    /// Bytes of the pool, times `scale`.
+    /// The pool's budget in bytes, divided by `scale`.
     pub budget: usize,
     /// Whether there are streams of all kinds.
     pub default_streams: bool,
     pub page_locking: PageLocking,
     /// Whether calls may fail, because faults are injected.
     pub faulty: bool,
-    /// To make trouble by.
+    /// The machine that stalls streams and loses devices.
     pub emulator: Option<Emulator>,
 }
 
@@ -123,7 +122,7 @@ pub struct Setup {
 pub struct Machine {
     devices: Vec<Device>,
     pool: PinnedPool,
-    /// Who may still use blocks that have been given back to the pool.
+    /// The streams that may still use blocks that are back in the pool.
     pool_uses: Set,
     lanes: Vec<Lane>,
     hosts: Vec<Host>,
@@ -141,7 +140,7 @@ impl Machine {
     pub fn new(setup: Setup) -> Result<Self> {
         let Setup { devices, scale, budget, default_streams, page_locking, faulty, emulator } =
             setup;
-        // Slots so small that a buffer goes through several.
+        // Small slots, so that a buffer goes through several.
         let slot = 4096 * scale;
         let staging = Staging::new().slot_bytes(slot).ring_bytes(3 * slot).first_bytes(slot / 4);
         for device in &devices {
@@ -188,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// Runs the program, then compares all that is left with the model.
+    /// Runs the program, then compares all remaining buffers with the model.
     pub fn run(&mut self, program: &[Op]) {
         for (step, op) in program.iter().enumerate() {
             self.step(op, step);
@@ -214,8 +213,8 @@ impl Machine {
         }
     }
 
-    /// Whether the call succeeded. A failure is one of the injected ones, or that of a lost device
-    /// that the work may be behind.
+    /// The result of the call if it succeeded. Asserts that an error comes from the budget, from an
+    /// injected fault, or from a lost device that the work may have to wait for.
     fn accept<T>(&self, result: Result<T>, behind: Set) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -228,8 +227,8 @@ impl Machine {
         }
     }
 
-    /// Compares a read of the host buffer with the model. A read may fail under faults; the one
-    /// after it must not give garbage either.
+    /// Compares a read of the host buffer with the model. A read may fail under faults; the next
+    /// one must not return garbage either.
     fn check_read(&mut self, index: usize, range: Range<usize>) {
         let behind = self.hosts[index].uses.for_reading();
         self.may_wait_for(behind);
@@ -270,7 +269,7 @@ impl Machine {
         mine[number % mine.len()].0
     }
 
-    /// Work goes to the lane's stream; all that it may be behind.
+    /// Enqueues work on the lane's stream. Returns all streams that it may have to wait for.
     fn enqueue(&mut self, lane: usize, conflicts: Set) -> Set {
         self.behind.enqueue(self.lanes[lane].number, conflicts)
     }
@@ -386,7 +385,7 @@ impl Machine {
         let Lane { device, kind, .. } = self.lanes[index];
         let new = self.open(device, kind);
         let Some(new) = self.accept(new, self.behind.own(device)) else { return };
-        // A default stream is the same one again.
+        // A default stream is always the same one.
         let is_new = matches!(kind, Kind::Plain | Kind::Blocking);
         if is_new && let Some(number) = self.behind.add(device, kind) {
             self.lanes[index].number = number;

@@ -1,4 +1,5 @@
-//! Rules 9, 10, 15 and 17: lengths, bytes, errors and threads, as far as they show at run time.
+//! Rules 9, 10, 15 and 17: lengths, bytes, errors and threads, as far as they can be tested at run
+//! time.
 
 use std::ops::Bound;
 
@@ -79,7 +80,8 @@ fn rule_09_sizes_that_overflow_are_refused() {
         device.alloc::<[u64; 3]>(usize::MAX / 8).unwrap_err().kind(),
     ];
     assert_eq!(kinds, [ErrorKind::InvalidValue; 5]);
-    // The largest size that is one: no machine has it, and the budget's sums must not overflow.
+    // The largest valid size: no machine has so much memory, and the budget's sums must not
+    // overflow.
     let huge = pool.alloc::<u8>(isize::MAX as usize - 4095).unwrap_err().kind();
     assert!(matches!(huge, ErrorKind::OutOfHostMemory | ErrorKind::InvalidValue), "{huge:?}");
     assert_eq!(pool.stats().committed_bytes, 0);
@@ -90,7 +92,7 @@ fn rule_09_no_bytes_are_no_operation() {
     let device = common::device();
     let pool = common::pool(&device).build().unwrap();
     let stream = device.stream().unwrap();
-    // Elements without size, as many as there can be; and no elements.
+    // As many elements without size as possible; and no elements.
     let mut units = pool.alloc::<()>(usize::MAX).unwrap();
     assert_eq!(units.read().unwrap().len(), usize::MAX);
     let mut on_device = device.alloc::<()>(usize::MAX).unwrap();
@@ -117,7 +119,7 @@ fn rule_09_casts_of_views_keep_to_their_bytes() {
         gpu.slice(..).unwrap().cast::<()>().map(drop).unwrap_err().kind(),
         ErrorKind::InvalidValue
     );
-    // Memory of somebody else may begin anywhere. The message names what is wrong: the address.
+    // Borrowed memory may begin anywhere. The message names the cause: the address.
     let first = gpu.as_device_ptr();
     // SAFETY: bytes of `gpu`, which outlives the buffer; nothing is enqueued.
     let lent = unsafe { device.borrow_memory::<u8>(first + 4, 16) }.unwrap();
@@ -171,10 +173,10 @@ fn rule_10_zeroed_memory_is_zero_even_if_it_was_used_before() {
     }
 }
 
-/// There is no last-error slot on the emulated device. That the CUDA driver leaves the caller's
-/// alone is tested beside it (`src/driver/cuda/thread.rs`), and on a GPU, from C++, by
-/// `ffi-examples/cpp/kernel.cu`. What can be seen here: an error is told once, to the call that it
-/// belongs to, and nothing of it is left for the next.
+/// The emulated device has no last error. Other tests show that the CUDA driver does not change the
+/// caller's last error: those in `src/driver/cuda/thread.rs`, and on a GPU, from C++,
+/// `ffi-examples/cpp/kernel.cu`. This test shows that an error is returned once, by the call that
+/// it belongs to, and not by the next.
 #[test]
 fn rule_15_an_error_is_told_once() {
     let rig = Rig::new(Execution::Eager, 0, 2);
@@ -203,8 +205,8 @@ fn rule_17_what_may_be_sent_and_shared() {
     both::<(DeviceBuf<f32>, DeviceSlice<'_, f32>, DeviceSliceMut<'_, f32>)>();
 }
 
-/// The runtime, and the emulated device, refuse a copy that spans two registrations. Blocks have
-/// several where the system does not register them in one call, whatever error it gives.
+/// The runtime, and the emulated device, refuse a copy that spans two registrations. A block has
+/// several if the system does not register it in one call, whatever error it returns.
 #[test]
 fn rule_09_copies_are_split_where_one_registration_was_refused() {
     if common::pages() != Pages::Registered {

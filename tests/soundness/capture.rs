@@ -42,7 +42,7 @@ fn rule_11_a_capturing_stream_is_refused_and_the_capture_lives() {
 fn rule_11_work_elsewhere_leaves_a_capture_alone() {
     on_lazy_machines(2, |rig| {
         let (mut host, mut gpu) = (rig.host(1), rig.gpu());
-        // A use from before the capture, asked about and waited for while it goes on.
+        // A use from before the capture is queried and waited for during the capture.
         let before = rig.stream.upload(&host, &mut gpu).unwrap();
         rig.emulator.begin_capture(raw(&rig.stream)).unwrap();
         thread::scope(|scope| {
@@ -65,13 +65,14 @@ fn rule_11_work_elsewhere_leaves_a_capture_alone() {
     });
 }
 
-/// Foreign work can be captured on a stream that pinlane created; blocks dropped meanwhile, and
-/// memory freed, must not join the graph.
+/// Foreign work can be captured on a stream that pinlane created. Blocks and device memory that are
+/// dropped during the capture must not join the graph.
 #[test]
 fn rule_11_drops_do_not_join_a_capture() {
     let rig = Rig::new(Execution::Eager, 0, 2);
     let (host, mut gpu) = (rig.host(1), rig.gpu());
-    // Enough for pinlane to see that the allocation is complete: the copy is the only use left.
+    // Enough queries for pinlane to see that the allocation is complete. The copy is the only use
+    // left.
     for _ in 0..200 {
         drop(rig.gpu());
     }

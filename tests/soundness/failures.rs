@@ -8,7 +8,7 @@ use crate::support::{BLOCK, LEN, Rig, on_lazy_machines, watched};
 
 const ANY: CudaCode = CudaCode::UNKNOWN;
 
-/// Every call that waits or asks.
+/// Every call that waits or queries.
 const WAITS: [Call; 4] =
     [Call::EventSynchronize, Call::EventQuery, Call::StreamSynchronize, Call::StreamQuery];
 
@@ -32,7 +32,7 @@ fn rule_04_a_failed_wait_gives_no_contents_and_quarantines_the_block() {
         let other = rig.pool.alloc::<u32>(LEN).unwrap();
         assert_ne!(other.as_ptr(), lost);
         assert_eq!(rig.pool.stats().quarantined_bytes, BLOCK);
-        // Not even when the device can say again that it is done.
+        // Not even when the device can again report that it is done.
         rig.emulator.clear_faults();
         rig.stream.synchronize().unwrap();
         let spent = rig.pool.alloc::<u32>(LEN).unwrap_err();
@@ -85,7 +85,7 @@ fn rule_04_device_memory_whose_users_are_unknown_is_quarantined() {
         let other = rig.device.stream().unwrap();
         let bytes = LEN * size_of::<u32>();
         rig.stream.upload(&host, &mut gpu).unwrap();
-        // Of a part, so that it does not stand for the upload.
+        // A use of a part, so that it does not replace the upload in the buffer's uses.
         other.fill(gpu.slice_mut(..LEN / 2).unwrap(), 3).unwrap();
         rig.emulator.inject(Fault::once(Call::StreamWaitEvent, ANY));
         drop(gpu);
@@ -118,7 +118,7 @@ fn rule_04_a_lost_device_ends_every_wait() {
     });
 }
 
-/// Small copies share events only on a stream whose handle nobody has.
+/// Small copies share events only on a stream whose handle is unknown outside the crate.
 fn fence_each_copy(rig: &Rig) {
     let _ = rig.stream.as_raw();
 }
@@ -133,7 +133,7 @@ fn rule_07_a_group_without_an_event_is_waited_for_with_its_stream() {
             rig.emulator.inject(Fault::forever(call, ANY));
             let ticket = rig.stream.upload(&host, &mut gpu).unwrap();
             assert_eq!(rig.emulator.calls(call), before, "no event of its own");
-            // A consumer on another stream has no event to wait for; the host waits in its place.
+            // A consumer on another stream has no event to wait for, so the host waits.
             other.copy(&gpu, &mut copied).unwrap();
             assert!(ticket.is_done().unwrap());
             rig.stream.upload(&host, &mut gpu).unwrap();
@@ -190,7 +190,7 @@ fn rule_07_a_copy_neither_fenced_nor_waited_for_is_not_forgotten() {
         assert_eq!(early.kind(), ErrorKind::NotReady);
         rig.release(&rig.stream);
         host.write().unwrap().fill(2);
-        // A consumer on another stream has no event to wait for, and must be ordered all the same.
+        // A consumer on another stream has no event to wait for, but must still be ordered.
         assert_eq!(rig.contents(&gpu), [1; LEN]);
         drop((host, gpu));
         rig.assert_nothing_is_left();
@@ -214,7 +214,7 @@ fn rule_07_a_later_fence_covers_the_one_that_failed() {
     });
 }
 
-/// Each call that fencing makes fails once, at each of its occurrences.
+/// Each call of fencing fails once, at each of its occurrences.
 #[test]
 fn rule_07_faults_at_every_point_lose_nothing() {
     const CALLS: [Call; 6] = [
@@ -230,7 +230,7 @@ fn rule_07_faults_at_every_point_lose_nothing() {
         .flat_map(|call| (1..12).flat_map(move |nth| [0, 1].map(|s| (call, nth, s))))
     {
         let rig = Rig::new(Execution::Lazy, seed, 4);
-        // The synchronize is reached only behind a record that failed.
+        // The synchronize is reached only after a record that failed.
         if call == Call::StreamSynchronize {
             rig.emulator.inject(Fault::forever(Call::EventRecord, ANY));
         }

@@ -6,8 +6,8 @@ use std::thread;
 
 use crate::common::process::{copies, in_a_forked_child, is_alone, start_and_end_threads};
 
-/// Threads of this crate take no lock that a fork may leave held, neither theirs nor one of the
-/// standard library's, which the program's own threads may hold.
+/// Threads of this crate take no lock that a fork may leave locked, neither their own nor one of
+/// the standard library, which the program's own threads may hold.
 #[test]
 fn rule_22_a_child_can_copy_whatever_threads_start_and_end_at_the_fork() {
     if !is_alone(
@@ -30,11 +30,11 @@ fn rule_22_a_child_can_copy_whatever_threads_start_and_end_at_the_fork() {
     others.into_iter().for_each(|other| other.join().expect("no panic"));
 }
 
-/// The program's own. As one ends, the standard library frees its name under a lock: a long name
-/// takes long.
+/// Starts and ends threads of the program. When one ends, the standard library frees its name under
+/// a lock: freeing a long name takes long.
 fn start_and_end_std(stop: &AtomicBool) {
-    // SAFETY: concerns the process's allocator: from now on it gives a long name back to the
-    // system.
+    // SAFETY: it only sets an option of the process's allocator, which from now on returns a long
+    // name to the system.
     unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 128 << 10) };
     while !stop.load(Ordering::Relaxed) {
         let named = thread::Builder::new().name("n".repeat(1 << 20));

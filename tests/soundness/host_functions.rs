@@ -39,7 +39,7 @@ fn rule_08_a_panic_ends_in_the_function() {
         let stream = device.stream().unwrap();
         let owned = Arc::new(());
         let inside = owned.clone();
-        // No message: the hook is not called.
+        // No message, because the hook is not called.
         let function = move || {
             let _inside = inside;
             resume_unwind(Box::new("on purpose"));
@@ -94,23 +94,24 @@ fn rule_08_everything_may_be_dropped_inside() {
                 (0..100).map(|_| other.upload(&host, &mut gpu).unwrap()).collect();
             tickets.push(rig.stream.download(&gpu, &mut host).unwrap());
             let last = rig.device.stream().unwrap();
-            // The last owner of each: pool, streams, device, and of what is in flight.
+            // The last owners of the pool, streams, device, and of buffers in flight.
             let function = move || drop((host, gpu, tickets, other, rig));
             last.launch_host(function).unwrap().wait().unwrap();
             drop(last);
-            // By ordinary threads.
+            // Ordinary threads release everything.
             assert_nothing_is_left(&emulator);
         }
     });
 }
 
-/// Calls from inside are refused before the driver sees them, whatever the pool would have to do.
+/// Calls inside a host function are refused before they reach the driver, whatever the pool would
+/// have to do.
 #[test]
 fn rule_08_calls_are_refused_inside() {
     watched(|| {
         let rig = Rig::new(Execution::Eager, 0, 2);
         let (idle, mut gpu) = (rig.host(1), rig.gpu());
-        // One block is cached; to make room for a larger one it would have to be freed.
+        // One block is cached. It would have to be freed to make room for a larger one.
         drop(rig.host(2));
         let (answers, answer) = channel();
         let (pool, stream, emulator) = (rig.pool.clone(), rig.stream.clone(), rig.emulator.clone());
@@ -149,7 +150,7 @@ fn rule_08_a_refused_function_is_dropped() {
         assert_eq!(Arc::strong_count(&owned), 1, "what it owned is dropped");
         refused.unwrap_err()
     };
-    // No event, so that it is not even asked for; and refused by the driver.
+    // Without an event the launch is not tried. With one the driver refuses it.
     for call in [Call::EventCreate, Call::LaunchHost] {
         rig.emulator.inject(Fault::once(call, CudaCode::UNKNOWN));
         assert_eq!(launch().cuda_code(), Some(CudaCode::UNKNOWN));
@@ -161,7 +162,7 @@ fn rule_08_a_refused_function_is_dropped() {
     rig.assert_no_misuse();
 }
 
-/// Neither its event nor the stream can tell when it is done. By then it may have been called.
+/// Neither its event nor the stream can tell when it is done. It may have been called by then.
 #[test]
 fn rule_08_a_function_is_called_or_refused_and_never_both() {
     watched(|| {

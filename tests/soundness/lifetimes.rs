@@ -1,4 +1,4 @@
-//! Rules 1 to 3: what is in flight outlives whatever the program drops, forgets or cancels.
+//! Rules 1 to 3: memory in flight outlives whatever the program drops, forgets or cancels.
 
 use std::future::Future;
 use std::mem::forget;
@@ -138,7 +138,7 @@ fn rule_03_a_future_is_ready_when_its_copy_is() {
         host.write().unwrap().fill(7);
         let upload = stream.upload(&host, &mut gpu).unwrap();
         let download = stream.download(&gpu, &mut host).unwrap();
-        // In the other order than they were made, and one of them twice.
+        // In reverse order, and one of them twice.
         block_on(download.clone()).unwrap();
         block_on(upload).unwrap();
         assert!(download.is_done().unwrap());

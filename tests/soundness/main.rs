@@ -19,13 +19,13 @@
 //! | 15 | the caller's last error changes | `arguments`; see there |
 //! | 16 | a bad handle is followed | `src/capi` |
 //! | 17 | something is sent that must not be | `arguments`, `tests/ui` |
-//! | 18 | a safe call ends what an address or a raw handle names | `owners`, `tests/build` |
-//! | 19 | what no thread can release is released | `refused_threads`, `without_threads` |
+//! | 18 | a safe call frees the object of an address or a raw handle | `owners`, `tests/build` |
+//! | 19 | memory is released that no thread can wait for | `refused_threads`, `without_threads` |
 //! | 21 | a rule holds for the default only | `ways` runs all of them again |
 //! | 22 | a child waits for what a fork left locked | `forks` |
 //!
-//! What needs the emulated device's powers (to stall a stream, to fail a call, to see a misuse)
-//! always runs on it; the rest runs on the device that `PINLANE_TEST_DEVICE` names.
+//! Tests that stall a stream, make a call fail or look for misuse always run on the emulated
+//! device. The others run on the device that `PINLANE_TEST_DEVICE` names.
 
 #![cfg(feature = "emulated")]
 

@@ -9,7 +9,7 @@ use pinlane::{CudaCode, Device, ErrorKind, Result, StreamOptions};
 use crate::common::{self, devices_of};
 use crate::support::{LEN, Rig, on_lazy_machines};
 
-/// The call that says that the device still uses the buffer.
+/// The name of the call that was refused because the device still uses the buffer.
 fn refused<T>(result: Result<T>) -> &'static str {
     let error = result.err().expect("the device still uses the buffer");
     assert_eq!(error.kind(), ErrorKind::NotReady);
@@ -40,7 +40,7 @@ fn rule_06_many_uses_on_many_streams_are_all_waited_for() {
         let mut host = rig.host(1);
         let streams: Vec<_> = (0..6).map(|_| rig.device.stream().unwrap()).collect();
         let mut gpu: Vec<_> = streams.iter().map(|_| rig.gpu()).collect();
-        // More than are kept apart, so that those of one stream are merged.
+        // More than are recorded separately, so that uses on one stream are merged.
         for part in 0..40 {
             let range = part * 16..part * 16 + 16;
             for (stream, gpu) in streams.iter().zip(&mut gpu) {
@@ -73,7 +73,7 @@ fn rule_06_a_consumer_waits_for_the_producer_of_another_stream() {
         assert_eq!(refused(back.slice(..10).unwrap().try_read()), "PinnedSlice::try_read");
         rig.release(&rig.stream);
         assert_eq!(back.read().unwrap(), [1; LEN]);
-        // And the next producer for the consumer.
+        // And the next producer waits for the consumer.
         rig.stall(&other);
         other.download(&gpu, &mut back).unwrap();
         let overwrite = rig.stream.fill(&mut gpu, 9).unwrap();
@@ -157,7 +157,7 @@ fn rule_12_handles_carry_their_device() {
         host.write().unwrap().fill(5);
         let mut gpu: Vec<_> = devices.iter().map(|d| d.alloc::<u32>(LEN).unwrap()).collect();
         let [near, far] = &mut gpu[..] else { unreachable!("two devices") };
-        // Always on the other device's side: nothing may depend on what was called last.
+        // Alternates between the devices: nothing may depend on the previous call.
         let wrong = streams[1].upload(&host, &mut *near).unwrap_err();
         assert_eq!(wrong.kind(), ErrorKind::WrongDevice);
         streams[0].upload(&host, &mut *near).unwrap();
@@ -166,7 +166,7 @@ fn rule_12_handles_carry_their_device() {
         streams[0].upload(&host, &mut *near).unwrap();
         streams[1].download(&*far, &mut host).unwrap();
         assert_eq!(host.read().unwrap(), [5; LEN]);
-        // Freed behind the last use, which is on a stream of the other device.
+        // It is freed after the last use, which is on a stream of the other device.
         streams[0].copy(&*far, &mut *near).unwrap();
         drop((gpu, host, pool, streams, devices));
         assert_eq!(emulator.findings(), []);
@@ -250,7 +250,7 @@ fn rule_13_a_per_thread_stream_refuses_other_threads() {
                     stream.launch_host(|| ()).unwrap_err(),
                 ];
                 assert!(refused.iter().all(|error| error.kind() == ErrorKind::WrongThread));
-                // Waiting is for everybody, and so is the thread's own.
+                // Any thread may wait, and use its own default stream.
                 ticket.wait().unwrap();
                 let mut back = pool.alloc::<u32>(LEN).unwrap();
                 device.per_thread_stream().download(&gpu, &mut back).unwrap();
@@ -258,7 +258,7 @@ fn rule_13_a_per_thread_stream_refuses_other_threads() {
             });
             elsewhere.join().unwrap();
         });
-        // The thread is gone, and so is its stream; the buffers know that they are idle.
+        // The thread has ended, and its stream with it. The buffers know that they are idle.
         host.write().unwrap().fill(1);
     }
     check(&common::device());

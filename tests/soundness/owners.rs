@@ -1,4 +1,4 @@
-//! Rule 18: what an address or a raw handle names stays its owner's.
+//! Rule 18: the object of an address or a raw handle stays its owner's.
 
 use pinlane::emulated::FindingKind;
 use pinlane::{CudaCode, Device};
@@ -7,8 +7,8 @@ use crate::common;
 
 const LEN: usize = 1 << 12;
 
-/// A program for CUDA and a pool share a machine. The program's calls get the addresses and the
-/// handles of what is not its own.
+/// A CUDA program and a pool share a machine. The program's calls get addresses and handles of
+/// objects that are not its own.
 #[test]
 fn rule_18_a_program_ends_nothing_that_others_have() {
     let emulator = common::machine().build_for_program().expect("room for addresses");
@@ -50,7 +50,7 @@ fn rule_18_a_program_ends_nothing_that_others_have() {
     assert_eq!((large.read().unwrap()[LEN - 1], host.read().unwrap()[LEN - 1]), (7, 7));
 }
 
-/// Its own it frees, once.
+/// The program frees its own objects, once.
 #[test]
 fn rule_18_a_program_frees_its_own_once() {
     let emulator = common::machine().build_for_program().expect("room for addresses");

@@ -85,8 +85,8 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
     });
 }
 
-/// Neither a copy of it, which would take long, nor the memory itself, which would let the child
-/// change the parent's bytes.
+/// The child has neither a copy of it, which would take long, nor the memory itself, which would
+/// let the child change the parent's bytes.
 #[test]
 fn rule_14_memory_of_a_pool_is_not_in_a_forked_child() {
     if !is_alone(module_path!(), "rule_14_memory_of_a_pool_is_not_in_a_forked_child") {
@@ -101,14 +101,14 @@ fn rule_14_memory_of_a_pool_is_not_in_a_forked_child() {
     assert!(one.read().unwrap().iter().all(|&value| value == 1));
 }
 
-/// Whoever gets the pages next may need them in a child.
+/// The next owner of the pages may need them in a child.
 #[test]
 fn rule_14_memory_that_a_pool_has_given_back_is_in_a_forked_child() {
     if !is_alone(module_path!(), "rule_14_memory_that_a_pool_has_given_back_is_in_a_forked_child") {
         return;
     }
     let mut starts = Vec::new();
-    // Keep the system's allocator from giving all of it back.
+    // These keep the system's allocator from giving all of it back.
     let mut between = Vec::new();
     for _ in 0..16 {
         let rig = Rig::new(Execution::Eager, 0, 8);
@@ -123,8 +123,8 @@ fn rule_14_memory_that_a_pool_has_given_back_is_in_a_forked_child() {
     in_a_forked_child(|| starts.iter().filter(|start| !is_mapped(start.cast())).count() as i32);
 }
 
-/// A recording of the parent's may be locked for ever in a child, which may have a device of its
-/// own.
+/// A recording of the parent may be locked forever in a child, and the child may have a device of
+/// its own.
 #[test]
 fn rule_14_a_recording_of_the_parent_notes_nothing_in_a_forked_child() {
     if !is_alone(
@@ -160,7 +160,7 @@ fn rule_14_drops_in_a_forked_child_wait_for_no_lock() {
                 }
             });
         }
-        // Also when an assertion below fails: the scope waits for its threads.
+        // Also set when an assertion below fails, because the scope waits for its threads.
         let _stop = OnDrop(|| stop.store(true, Ordering::Relaxed));
         for _ in 0..200 {
             let host = rig.pool.alloc::<u32>(LEN).unwrap();
@@ -172,8 +172,7 @@ fn rule_14_drops_in_a_forked_child_wait_for_no_lock() {
     });
 }
 
-/// A request that waits in the parent is nobody's in a child, where the pool's lock may be held for
-/// ever.
+/// Nothing serves the parent's request in a child, where the pool's lock may be held forever.
 #[test]
 fn rule_14_a_future_of_the_parent_ends_in_a_forked_child() {
     if !is_alone(module_path!(), "rule_14_a_future_of_the_parent_ends_in_a_forked_child") {
@@ -218,7 +217,7 @@ fn rule_14_while_the_driver_unloads_drops_are_quiet_and_counted() {
         let Rig { emulator, device, pool, stream, .. } = rig;
         drop(gpu);
         assert_eq!(device.quarantined_bytes(), LEN * size_of::<u32>());
-        // Of another size: what is cached is to be freed, and will not go.
+        // Another size: the pool tries to free its cached memory, and cannot.
         let error = pool.alloc::<u32>(LEN + 1).unwrap_err();
         assert!(pool.stats().quarantined_bytes >= BLOCK, "{error}, {}", pool.stats());
         drop((host, ticket, second, stream, pool, device));
@@ -247,7 +246,7 @@ fn is_woken(rig: &Rig) {
     eventually("it is woken", || woken.0.load(Ordering::Relaxed));
 }
 
-/// A device that the child opened itself is as good as its parent's was.
+/// A device that the child opened itself works like that of its parent.
 #[test]
 fn rule_14_a_forked_child_may_await_copies_of_a_device_of_its_own() {
     if !is_alone(module_path!(), "rule_14_a_forked_child_may_await_copies_of_a_device_of_its_own") {
@@ -280,7 +279,7 @@ fn rule_22_a_child_of_a_watching_parent_watches_on_a_device_of_its_own() {
     assert_eq!(rig.emulator.findings(), []);
 }
 
-/// Whatever other threads hold at that moment.
+/// Whatever locks other threads hold at the fork.
 #[test]
 fn rule_22_children_that_are_forked_while_machines_are_made_and_watch_do_not_hang() {
     if !is_alone(
@@ -298,13 +297,13 @@ fn rule_22_children_that_are_forked_while_machines_are_made_and_watch_do_not_han
                 }
             });
         }
-        // Also when an assertion below fails: the scope waits for its threads.
+        // Also set when an assertion below fails, because the scope waits for its threads.
         let _stop = OnDrop(|| stop.store(true, Ordering::Relaxed));
         (0..300).for_each(|round| in_a_forked_child(|| watches(round % 8 == 0)));
     });
 }
 
-/// The C library's handlers do not run where a program forks without its help.
+/// The C library's fork handlers do not run if a program forks without the C library.
 #[test]
 fn rule_14_a_child_of_a_bare_system_call_is_refused_too() {
     if !is_alone(module_path!(), "rule_14_a_child_of_a_bare_system_call_is_refused_too") {
@@ -317,7 +316,7 @@ fn rule_14_a_child_of_a_bare_system_call_is_refused_too() {
     let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     assert!(child >= 0, "clone failed");
     if child == 0 {
-        // SAFETY: no preconditions: a child that hangs is killed, and seen by its parent.
+        // SAFETY: no preconditions. It kills a child that hangs, and its parent notices.
         unsafe { libc::alarm(20) };
         let forked = host.read().is_err_and(|error| error.kind() == ErrorKind::ForkedProcess);
         let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop((host, rig))));
@@ -330,12 +329,12 @@ fn rule_14_a_child_of_a_bare_system_call_is_refused_too() {
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:#x}");
 }
 
-/// What a process forbids itself while pinlane runs.
+/// System calls that a process forbids itself while pinlane runs.
 mod forbidden {
     use super::*;
 
-    /// Makes these system calls fail with `EPERM` on the calling thread, and on those it starts,
-    /// for good.
+    /// Makes these system calls fail with `EPERM` on the calling thread and on the threads that it
+    /// starts, permanently.
     fn forbid(calls: &[libc::c_long]) {
         const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
         const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
@@ -391,7 +390,7 @@ mod forbidden {
         drop(rig.host(1));
         forbid(&[libc::SYS_membarrier]);
         thread::scope(|scope| {
-            // Has what this thread's collections look for.
+            // This thread's cache has the blocks that collections look for.
             let other = scope.spawn(|| (0..200).for_each(|_| drop(rig.host(2))));
             for _ in 0..50 {
                 rig.pool.trim().unwrap();

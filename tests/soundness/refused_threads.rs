@@ -1,4 +1,4 @@
-//! Rule 19: releases in host functions, where no thread can be started for them.
+//! Rule 19: releases in host functions, if no thread can be started for them.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use crate::common::{Pages, pages, pool};
 use crate::support::{BLOCK, LEN, Rig, watched};
 
 /// Runs `release` in a host function whose thread cannot start another, while `rig.stream` has
-/// work to do that nobody waits for.
+/// pending work that nothing waits for.
 fn without_threads(rig: &Rig, release: impl FnOnce() + Send + 'static) {
     let stream = rig.device.stream().unwrap();
     let inside = move || {
@@ -25,7 +25,7 @@ fn without_threads(rig: &Rig, release: impl FnOnce() + Send + 'static) {
     stream.launch_host(inside).unwrap().wait().unwrap();
 }
 
-/// On lazy machines, where nothing that is pending runs before somebody waits for it.
+/// On lazy machines, where pending work runs only when the program waits for it.
 fn on_machines(test: impl Fn(Rig) + Send + 'static) {
     watched(move || (0..4).for_each(|seed| test(Rig::new(Execution::Lazy, seed, 1))));
 }
@@ -44,7 +44,7 @@ fn rule_19_device_memory_is_counted_and_never_freed() {
     });
 }
 
-/// Memory that notes when it is given back.
+/// Memory that records when it is given back.
 struct Owner(Vec<u32>, Arc<AtomicBool>);
 
 // SAFETY: the elements are those of a vector that is not touched.
@@ -171,7 +171,7 @@ fn rule_19_pools_and_streams_leak() {
         let before = (rig.emulator.usage().host_bytes, rig.device.live_streams());
         // A pool with free memory, the last buffer of a closed one, and the last owner of a stream.
         without_threads(&rig, move || drop((idle, buffer, stream)));
-        // The stream of the host function has ended by then, or ends in a moment; the other stays.
+        // The stream of the host function has ended, or is about to. The other stays.
         assert_eq!(rig.emulator.usage().host_bytes, before.0);
         assert!(rig.device.live_streams() >= before.1);
         rig.assert_no_misuse();

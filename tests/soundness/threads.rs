@@ -1,4 +1,4 @@
-//! Many threads at once: who waits, who awaits, who shares, who competes. A hang fails.
+//! Many threads at once, which wait, await, share and compete. A hang is a failure.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -114,7 +114,7 @@ fn polling_often_wakes_once() {
             let polled = Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker));
             assert!(polled.is_pending());
         }
-        // The count, the waker, and one clone of it for the watcher.
+        // The references: `count`, the waker, and one clone of it for the watcher.
         eventually("it is known once", || Arc::strong_count(&count) == 3);
         rig.release(&rig.stream);
         eventually("woken", || count.0.load(Ordering::Relaxed) > 0);
@@ -122,7 +122,7 @@ fn polling_often_wakes_once() {
     });
 }
 
-/// An executor that makes a waker for each poll: only the last one of a future can be needed.
+/// For an executor that makes a waker for each poll, only the last waker of a future counts.
 #[test]
 fn of_many_wakers_the_last_is_kept_and_woken() {
     watched(|| {
@@ -137,7 +137,7 @@ fn of_many_wakers_the_last_is_kept_and_woken() {
         let (last, others) = counts.split_last().unwrap();
         let kept = others.iter().filter(|count| Arc::strong_count(count) > 1).count();
         assert_eq!((kept, Arc::strong_count(last)), (0, 2));
-        // A future that is dropped keeps none; the clone of one is another one.
+        // A dropped future keeps no waker. A clone of a future is a separate future.
         let mut dropped = ticket.clone();
         let waker = Waker::from(others[0].clone());
         assert!(Pin::new(&mut dropped).poll(&mut Context::from_waker(&waker)).is_pending());
@@ -146,7 +146,7 @@ fn of_many_wakers_the_last_is_kept_and_woken() {
         rig.release(&rig.stream);
         eventually("woken", || last.0.load(Ordering::Relaxed) > 0);
         assert!(others.iter().all(|count| count.0.load(Ordering::Relaxed) == 0));
-        // Woken once, it is polled again like a new one.
+        // After it was woken it can be polled again, like a new one.
         rig.stall(&rig.stream);
         let waker = Waker::from(last.clone());
         assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_ready());
@@ -185,7 +185,7 @@ fn a_bad_waker_does_not_end_the_watch_of_others() {
         let waiting = thread::spawn(move || block_on(second));
         rig.release(&rig.stream);
         waiting.join().unwrap().unwrap();
-        // And once more, so that the watcher has been through both.
+        // Once more, so that the watcher has handled both.
         rig.stall(&rig.stream);
         let third = rig.stream.record().unwrap();
         let waiting = thread::spawn(move || block_on(third));
@@ -194,8 +194,8 @@ fn a_bad_waker_does_not_end_the_watch_of_others() {
     });
 }
 
-/// One source, many readers at once, on one stream and on several; then a writer, who must wait for
-/// all.
+/// Many threads read one source at once, on one stream and on several. Then a writer must wait for
+/// all of them.
 #[test]
 fn a_buffer_is_uploaded_by_many_threads_at_once() {
     watched(|| {
@@ -233,9 +233,9 @@ fn a_buffer_is_uploaded_by_many_threads_at_once() {
     });
 }
 
-/// No thread has more than one buffer of at most 8 KiB, and the budget is that of all: every
-/// allocation finds room in the end, though it may have to trim, and to wait for what others trim
-/// or have in flight.
+/// No thread has more than one buffer of at most 8 KiB, and the budget suffices for all. So every
+/// allocation finds room in the end, though it may have to trim, and to wait for memory that others
+/// trim or have in flight.
 #[test]
 fn an_allocation_that_fits_the_budget_never_fails() {
     watched(|| {
@@ -261,7 +261,8 @@ fn an_allocation_that_fits_the_budget_never_fails() {
                             {
                                 stream.upload(host, gpu.slice_mut(..len).unwrap()).unwrap();
                             }
-                            // All have theirs before anybody gives one back, in most rounds.
+                            // In most rounds all threads have their buffer before one gives it
+                            // back.
                             if round % 4 > 0 {
                                 together.wait();
                             }
@@ -279,7 +280,8 @@ fn an_allocation_that_fits_the_budget_never_fails() {
     });
 }
 
-/// Threads fence one stream while others wait on it: events are used again only when nobody waits.
+/// Threads fence one stream while others wait on it: an event is reused only when no thread waits
+/// on it.
 #[test]
 fn one_stream_is_fenced_and_waited_for_by_many_threads() {
     watched(|| {

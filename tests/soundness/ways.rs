@@ -1,10 +1,10 @@
-//! Rule 21: what holds by default holds for every way of page-locking, watched and not.
+//! Rule 21: all rules hold for every way of page-locking, with and without a watch of the host.
 
 use std::process::Command;
 
 use crate::common::{Pages, Target, target};
 
-/// This program again, for each of the other ways.
+/// Runs this program again for each of the other ways.
 #[test]
 fn rule_21_every_rule_holds_for_every_way_of_page_locking() {
     if std::env::var_os("PINLANE_TEST_PAGES").is_some() || target() == Target::Cuda {

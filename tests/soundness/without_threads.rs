@@ -1,7 +1,7 @@
-//! Rule 19: what a call does on a thread that cannot start another. It says so, or does the work
-//! itself; nothing is lost, and the next call works where threads can be started.
+//! Rule 19: calls on a thread that cannot start another. They return an error, or do the work
+//! themselves. Nothing is lost, and the next call works on a thread that can start others.
 //!
-//! `tests/build/threads.rs` lists which case is whose.
+//! `tests/build/threads.rs` lists the case of each thread.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -22,7 +22,7 @@ use crate::common::process::is_alone;
 use crate::common::refused::{refuse_stacks, refuse_threads};
 use crate::support::{assert_nothing_is_left, eventually, raw};
 
-/// A thread that can start others, and does what it is given.
+/// A thread that can start others, and runs the functions that it gets.
 struct Ordinary(Sender<Box<dyn FnOnce() + Send>>);
 
 impl Ordinary {
@@ -58,7 +58,7 @@ struct Rig {
 
 const COPY_THREADS: usize = 3;
 
-/// How many threads of this process have names that begin so.
+/// The number of threads of this process whose names begin with `start`.
 fn threads_named(start: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").expect("this process");
     let names = tasks.flatten().flat_map(|task| std::fs::read_to_string(task.path().join("comm")));
@@ -123,7 +123,7 @@ impl Rig {
     fn copy_team(&self) {
         let values: Vec<u32> = (0..4 << 20).collect();
         let (mut gpu, mut back) = (self.device.alloc(values.len()).unwrap(), vec![0; values.len()]);
-        // The ring that such copies cross has a pool, which has a keeper.
+        // The ring of such copies has a pool, which has a keeper thread.
         let error = self.stream.upload_slice(&values, &mut gpu).unwrap_err();
         assert!(is_refused(&error), "{error}");
         assert_eq!(threads_named("pinlane-copy-"), 0);
@@ -196,7 +196,7 @@ fn rule_19_a_pipeline_has_as_many_workers_as_can_be_started() {
     let start = {
         let (pool, stream) = (pool.clone(), stream.clone());
         move || {
-            // A stack for one. The C library keeps no more than 20.
+            // This leaves a stack for one thread. The C library keeps no more than 20.
             thread::spawn(|| ()).join().unwrap();
             refuse_stacks();
             Prefetch::new(batches, &pool, &stream).workers(WORKERS).start()

@@ -1,4 +1,4 @@
-//! Nothing says when an asynchronous copy is done with a plain slice.
+//! A plain slice cannot tell when an asynchronous copy is done with it.
 
 use pinlane::{DeviceBuf, Result, Stream, Ticket};
 

@@ -1,4 +1,4 @@
-//! What was read from a pair is not there any more when the pair is copied.
+//! A slice that was read from a pair ends before the pair is copied.
 
 use pinlane::batch::Pairs;
 use pinlane::{Device, PinnedPool};

@@ -1,4 +1,4 @@
-//! The device must not write what the host has borrowed to read.
+//! The device must not write memory that the host has borrowed for reading.
 
 use pinlane::{DeviceBuf, PinnedBuf, Result, Stream};
 

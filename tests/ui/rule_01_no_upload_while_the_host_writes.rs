@@ -1,4 +1,4 @@
-//! The device must not read what the host has borrowed to write.
+//! The device must not read memory that the host has borrowed for writing.
 
 use pinlane::{DeviceBuf, PinnedBuf, Result, Stream};
 

@@ -1,4 +1,4 @@
-//! Nobody reaches a buffer of pairs but through them.
+//! A buffer of pairs can be used only through the pairs.
 
 use pinlane::batch::Pairs;
 use pinlane::{Device, PinnedPool};

@@ -1,4 +1,4 @@
-//! When the closure has returned, the memory is its owner's again, and no view of it may be left.
+//! When the closure has returned, the memory is its owner's again, so no view of it may be left.
 
 use pinlane::{Device, PinnedSliceMut, Result};
 

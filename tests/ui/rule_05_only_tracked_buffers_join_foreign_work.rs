@@ -1,4 +1,4 @@
-//! Nobody else can say what tracking means.
+//! Only this crate's buffers can be tracked.
 
 struct Mine;
 

@@ -1,4 +1,4 @@
-//! It is called when the caller's variables may be gone.
+//! It may be called after the caller's variables have been dropped.
 
 use pinlane::{Result, Stream, Ticket};
 

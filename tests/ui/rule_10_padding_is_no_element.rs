@@ -1,4 +1,4 @@
-//! Padding is never initialised, and the pool's memory always is.
+//! Padding is never initialised, but the pool's memory must always be.
 
 #[derive(Clone, Copy)]
 #[repr(C)]

@@ -1,4 +1,4 @@
-//! Nor is every bit pattern a reference.
+//! Not every bit pattern is a reference.
 
 fn alloc(device: &pinlane::Device) {
     let _ = device.alloc::<&'static u8>(1);

@@ -1,4 +1,4 @@
-//! What the C interface costs over the Rust interface below it: the same loops, in turns.
+//! The extra time of the C interface over the Rust interface below it: the same loops, in turns.
 //!
 //! Each thread has its own buffers and stream. The pools are shared.
 
@@ -21,7 +21,7 @@ const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
 const SECOND: Duration = Duration::from_secs(1);
 const C_SECOND: u64 = SECOND.as_nanos() as u64;
 
-/// What all threads share, for Rust and for C. The empty pools never have memory.
+/// The state that all threads share, for Rust and for C. The empty pools never have memory.
 struct Both {
     pool: PinnedPool,
     empty: PinnedPool,
@@ -33,12 +33,12 @@ struct Both {
 // SAFETY: handles of the C interface may be used by any thread.
 unsafe impl Sync for Both {}
 
-/// What a thread owns, for Rust and for C.
+/// The state of a thread, for Rust and for C.
 struct Own {
     buffer: PinnedBuf<u8>,
     gpu: DeviceBuf<u8>,
     stream: Stream,
-    /// Of work that is complete.
+    /// The ticket of complete work.
     ticket: Ticket,
     c_buffer: Handle,
     c_gpu: Handle,

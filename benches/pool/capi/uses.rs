@@ -1,4 +1,4 @@
-//! Using what there is: buffers, tickets, streams.
+//! Uses of existing buffers, tickets and streams.
 
 use std::hint::black_box;
 use std::ptr::{NonNull, null, null_mut};
@@ -7,7 +7,7 @@ use super::super::SMALL;
 use super::super::common::c::*;
 use super::{C_SECOND, Own, SECOND, Subject};
 
-/// The most copies on their way.
+/// The most copies in flight.
 const COPIES: usize = 64;
 /// `PINLANE_ACCESS_READ`.
 const READ: i32 = 1;
@@ -166,7 +166,7 @@ pub const ALL: [Subject; 7] = [
             // SAFETY: the address of a variable.
             assert_eq!(unsafe { pinlane_buffer_read(buffer, &mut data) }, 0);
             for number in 0..count {
-                // SAFETY: the buffer is live and nobody writes to it; no ticket is wanted.
+                // SAFETY: the buffer is live and is not written; no ticket is wanted.
                 let failed = unsafe {
                     pinlane_device_buffer_upload_pinned(stream, data, gpu, 0, SMALL, null_mut())
                 };

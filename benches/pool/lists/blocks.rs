@@ -1,4 +1,4 @@
-//! Blocks of a pool and memory of the caller's: in flight, lost, registered, lent to others.
+//! Blocks of a pool and the caller's memory: in flight, lost, registered, lent to other libraries.
 
 use std::future::Future;
 use std::task::{Context, Waker};
@@ -90,7 +90,7 @@ enum Slabs {
     Trim,
 }
 
-/// Blocks that are a slab each, because the system page-locks no more in one call.
+/// Blocks that are separate slabs, because the system page-locks no more in one call.
 fn slabs(count: usize, what: Slabs) -> Result<f64> {
     let limited = Emulator::builder().page_lock_limit(SMALL, CudaCode::MEMORY_ALLOCATION);
     let rig = Rig::of(limited.build())?;

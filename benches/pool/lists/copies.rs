@@ -1,4 +1,4 @@
-//! What copies have many of: entries, pairs, rows, streams, batches of a pipeline.
+//! Lists of copies: entries, pairs, rows, streams, batches of a pipeline.
 
 use pinlane::batch::{Indices, Pairs, Upload};
 use pinlane::prefetch::Prefetch;
@@ -72,7 +72,7 @@ fn pairs(rig: &Rig, count: usize) -> Result<f64> {
 }
 
 fn rows_distinct(rig: &Rig, count: usize) -> Result<f64> {
-    // As many numbers as there are places, all of which want a few hundred of them.
+    // As many numbers as there are places, which all collide at a few hundred of them.
     let rows = (count * 670) as u64;
     let bits = (2 * count).next_power_of_two().trailing_zeros();
     let place = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits);

@@ -1,4 +1,4 @@
-//! The tables of handles of the C interface, and memory that a pool gives by its address.
+//! The handle tables of the C interface, and memory of a pool by its address.
 
 use std::ptr::null;
 use std::thread;
@@ -14,7 +14,7 @@ pub const ROWS: &[Row] = &[
     ("addresses", addresses, "blocks by address: given, taken back"),
 ];
 
-/// An emulated device, on a machine of its own.
+/// An emulated device, on its own machine.
 fn device() -> Handle {
     // SAFETY: no options, and the address of one variable.
     made(|out| unsafe { pinlane_emulator_create(null(), out, 1) })

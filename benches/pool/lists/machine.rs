@@ -1,4 +1,4 @@
-//! What the emulated device keeps lists of.
+//! The lists of the emulated device.
 
 use pinlane::driver::HostFlags;
 use pinlane::emulated::{Emulator, Execution};
@@ -83,7 +83,7 @@ fn named(rig: &Rig, count: usize) -> Result<f64> {
             .expect("no faults");
         rig.stream.synchronize()
     });
-    // SAFETY: allocated here, and used by nobody.
+    // SAFETY: allocated here, and not used.
     blocks.into_iter().for_each(|block| unsafe { driver.host_free(block) }.expect("no faults"));
     took
 }

@@ -1,7 +1,7 @@
-//! What the lists cost that callers can make long: the time of one entry, in lists of a thousand to
-//! a hundred thousand. A cost that grows with the length is quadratic in all.
+//! The costs of lists that callers can make long: the time of one entry, in lists of a thousand to
+//! a hundred thousand. A cost per entry that grows with the length is quadratic in total.
 //!
-//! On the emulated device, also where there is a GPU: the lists are this crate's.
+//! Always on the emulated device, because the lists belong to this crate.
 
 mod blocks;
 mod copies;
@@ -23,10 +23,10 @@ use super::common::c;
 use super::common::figures::{Figure, Report};
 
 const LENGTHS: [(usize, &str); 3] = [(1_000, "1e3"), (10_000, "1e4"), (100_000, "1e5")];
-/// A list that takes longer than this many seconds, with all that it needs, is made no longer.
+/// A list that takes longer than this many seconds, including its setup, is not made longer.
 const PATIENCE: f64 = 5.0;
 
-/// A list: its name, the seconds that so many entries of it take, and what an entry is.
+/// A list: its name, the seconds for this many entries, and a description of an entry.
 type Row = (&'static str, fn(&Rig, usize) -> Result<f64>, &'static str);
 
 const ROWS: &[&[Row]] = &[
@@ -39,7 +39,7 @@ const ROWS: &[&[Row]] = &[
     machine::ROWS,
 ];
 
-/// A machine of its own for each list.
+/// A separate machine for each list.
 struct Rig {
     emulator: Emulator,
     device: Device,
@@ -56,7 +56,7 @@ impl Rig {
         Ok(Rig { stream: device.stream()?, device, emulator })
     }
 
-    /// A pool of so many small blocks.
+    /// A pool of this many small blocks.
     fn pool(&self, blocks: usize) -> Result<PinnedPool> {
         PinnedPool::builder(&self.device).max_bytes(blocks * SMALL).build()
     }
@@ -65,7 +65,7 @@ impl Rig {
         RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() }
     }
 
-    /// So many streams, on which nothing runs.
+    /// This many streams, on which nothing runs.
     fn stalled(&self, count: usize) -> Result<Vec<Stream>> {
         let streams = (0..count).map(|_| self.device.stream()).collect::<Result<Vec<_>>>()?;
         streams.iter().for_each(|stream| {

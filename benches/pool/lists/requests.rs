@@ -24,7 +24,7 @@ fn poll(future: &mut Waits) -> Poll<Result<PinnedBuf<u8>>> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Requests for a block that somebody holds.
+/// Requests for a block that is held.
 fn waiting(pool: &PinnedPool, count: usize) -> Vec<Waits> {
     let request = |_| -> Waits { Box::pin(pool.alloc_async::<u8>(SMALL)) };
     (0..count).map(request).collect()
@@ -45,7 +45,7 @@ fn enter_all(rig: &Rig, count: usize) -> Result<f64> {
 }
 
 fn enter_sizes(rig: &Rig, count: usize) -> Result<f64> {
-    // From here on every page more is a size of its own.
+    // From here on every additional page is a separate size.
     const EXACT: usize = 32 << 20;
     let pool = PinnedPool::builder(&rig.device).max_bytes(EXACT + SMALL * count).build()?;
     let _held = pool.alloc::<u8>(EXACT + SMALL * count)?;

@@ -1,4 +1,4 @@
-//! Tickets that somebody awaits.
+//! Awaited tickets.
 
 use std::future::Future;
 use std::pin::Pin;

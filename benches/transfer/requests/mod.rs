@@ -1,4 +1,4 @@
-//! Requests of a server. Each has two streams of its own, reads a buffer that all share, and ends.
+//! Requests of a server. Each has two own streams, reads a shared buffer, and ends.
 //!
 //! Nobody ever waits for these streams. If the buffer remembered them all, it would keep them alive
 //! and get slower with each request.

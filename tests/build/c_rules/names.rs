@@ -1,11 +1,11 @@
-//! The names that pinlane.h declares for all of a program. cbindgen exports what it finds `pub`,
-//! asked or not.
+//! The names that pinlane.h declares for a whole program. cbindgen exports all `pub` items that it
+//! finds.
 
 use std::collections::BTreeSet;
 
 use crate::sources::{identifier, read};
 
-/// The header without comments and directives, and the macros that it defines or asks for.
+/// The header without comments and directives, and the macros that it defines or tests.
 fn preprocessed(header: &str) -> (String, Vec<&str>) {
     let (mut code, mut macros, mut rest) = (String::new(), Vec::new(), header);
     let is_past = |end: Option<usize>, length: usize| end.map_or(usize::MAX, |at| at + length);
@@ -34,12 +34,12 @@ fn preprocessed(header: &str) -> (String, Vec<&str>) {
     (code.replace("extern \"C\" {", ""), macros)
 }
 
-/// The names that a header declares for all of a program: macros, types, tags, enumerators, and
-/// functions. Those of parameters and of members are not among them.
+/// The names that a header declares for a whole program: macros, types, tags, enumerators, and
+/// functions, but not parameters and members.
 fn declared(header: &str) -> Vec<String> {
     let (code, macros) = preprocessed(header);
     let mut found: Vec<String> = macros.into_iter().map(str::to_owned).collect();
-    // What each open bracket is, the last word, and the last signs before it.
+    // The kind of each open bracket, the last word, and the last signs before it.
     let (mut open, mut last, mut signs) = (Vec::new(), "", String::new());
     let mut rest = code.as_str();
     while let Some(first) = rest.chars().next() {
@@ -74,7 +74,7 @@ fn declared(header: &str) -> Vec<String> {
 
 #[test]
 fn c_rule_10_every_name_of_the_header_begins_as_those_of_pinlane_do() {
-    // C's own words, and the tags of DLPack, whose structs these are.
+    // C's own words, and the tags of DLPack's structs.
     let others = [
         "__cplusplus",
         "typedef",

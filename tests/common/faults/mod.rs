@@ -1,13 +1,14 @@
-//! One loop over faults. A program runs once to count its calls; then again and again, each time
-//! with another call of it failing: every call that it makes, once and from then on, with no effect
-//! and late, with every error that the CUDA documents list for it, eagerly and lazily.
+//! One loop over faults. A program runs once to count its calls. Then it runs once for each fault.
+//! The faults are: every call that it makes fails, once or from then on, without effect or after
+//! its effect, with every error that the CUDA documentation lists for the call, on eager and lazy
+//! machines.
 //!
-//! After each run: no panic, no hang, no misuse, nothing leaked. That what is said to have been
-//! copied has been, the program asserts itself.
+//! After each run the loop asserts that nothing panicked, hung, was misused or leaked. The program
+//! itself asserts that every copy that was reported as done has been done.
 //!
-//! `PINLANE_TEST_FAULTS` says how many faults each program gets, or `all`, or a part of all, as in
-//! `3/16`; unless said, a sample that takes a second or so. `scripts/soak` runs all, in parts: a
-//! process cannot map memory for the threads that so many lost machines keep.
+//! `PINLANE_TEST_FAULTS` sets how many faults each program gets: a number, `all`, or a part of all,
+//! as in `3/16`. By default it is a sample that takes about a second. `scripts/soak` runs all, in
+//! parts: one process cannot map memory for all threads that the lost machines keep.
 
 mod plan;
 
@@ -26,7 +27,7 @@ use plan::Plan;
 use super::process::in_a_child;
 use super::support::check_each;
 
-/// Frees and destroys: if they fail, what they name is left.
+/// Calls that free or destroy. If one fails, its object stays.
 pub const RELEASES: [Call; 5] = [
     Call::HostFree,
     Call::HostUnregister,
@@ -35,12 +36,12 @@ pub const RELEASES: [Call; 5] = [
     Call::StreamDestroy,
 ];
 
-/// A run of a program: with a fault, or the first one, without.
+/// A run of a program: the first one without a fault, the others with one.
 pub struct Run {
     pub emulator: Emulator,
     pub execution: Execution,
     pub case: Option<Case>,
-    /// How many calls of each kind were made: before the program began, and when it had ended.
+    /// The number of calls of each kind before the program began, and after it ended.
     before: Mutex<Option<Counts>>,
     after: Mutex<Option<Counts>>,
 }
@@ -57,7 +58,7 @@ impl Run {
         Call::ALL.map(|call| self.emulator.calls(call))
     }
 
-    /// What the program is about begins: calls count from here, and may fail.
+    /// The program calls this after its setup. Calls count from here, and may fail.
     pub fn begin(&self) {
         *self.before.lock().unwrap() = Some(self.counts());
         if let Some(Case { nth, code, repeat, late, calls, .. }) = self.case {
@@ -66,7 +67,8 @@ impl Run {
         }
     }
 
-    /// Nothing fails any more, but for what is lost. The loop calls it if the program has not.
+    /// From here on no call fails, except on a lost device. The loop calls it if the program has
+    /// not.
     pub fn end(&self) {
         self.emulator.clear_faults();
         self.after.lock().unwrap().get_or_insert(self.counts());
@@ -90,7 +92,7 @@ impl Run {
         self.case.is_some_and(|case| case.loses()) && self.struck()
     }
 
-    /// Whether a release has failed late: what counts as kept may be gone.
+    /// Whether a release has failed after its effect: memory that is counted as kept may be freed.
     pub fn may_have_released(&self) -> bool {
         let releases = |case: Case| case.calls.iter().any(|call| RELEASES.contains(call));
         self.case.is_some_and(|case| case.late && releases(case)) && self.struck()
@@ -99,8 +101,7 @@ impl Run {
     /// Asserts that the fault explains this error.
     pub fn explains(&self, error: &Error) {
         let Some(case) = self.case else { panic!("without a fault: {error}") };
-        // What a lost block leaves of a budget may be too little, and a way of copying may be
-        // impossible.
+        // A lost block may leave too little of the budget, and a way of copying may be impossible.
         let consequences = [
             ErrorKind::BudgetExhausted,
             ErrorKind::TimedOut,
@@ -119,7 +120,7 @@ impl Run {
         results.into_iter().filter_map(Result::err).for_each(|error| self.explains(&error));
     }
 
-    /// Runs the program, and looks for what is left.
+    /// Runs the program, and checks what is left afterwards.
     fn check(&self, program: impl Fn(&Run) -> usize) -> usize {
         let kept = program(self);
         self.end();
@@ -127,8 +128,8 @@ impl Run {
         kept
     }
 
-    /// Looks for what is left when the program has dropped everything. `kept` bytes were counted as
-    /// never to be freed, because nobody knows whether the device still uses them.
+    /// Checks what is left when the program has dropped everything. `kept` bytes were counted as
+    /// never to be freed, because it is unknown whether the device still uses them.
     fn check_the_end(&self, kept: usize) {
         assert_eq!(self.emulator.findings(), []);
         if self.is_lost() {
@@ -145,14 +146,14 @@ impl Run {
             let memory = bytes == kept
                 || bytes > kept && RELEASES.into_iter().any(fails)
                 || bytes < kept && gone;
-            // Memory that is kept keeps the streams and events of those who may use it.
+            // Memory that is kept also keeps the streams and events of its possible uses.
             let handles = kept > 0
                 || usage.streams <= failed(Call::StreamDestroy)
                     && usage.events <= failed(Call::EventDestroy);
             if memory && handles {
                 break;
             }
-            // A thread that is ending may be the one that ends a pool.
+            // The pool may be ended by a thread that is itself still ending.
             assert!(Instant::now() < end, "left, beside {kept} bytes that were counted: {usage:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -160,9 +161,9 @@ impl Run {
     }
 }
 
-/// Runs `program` on machines like `machine`, without a fault, and with faults in each of its
-/// calls; `faults` of them, unless the environment says how many. It gives how many bytes it knows
-/// to be kept for ever.
+/// Runs `program` on machines like `machine`, once without a fault, then with `faults` faults
+/// spread over its calls, unless the environment sets their number. `program` returns the number of
+/// bytes that it knows to be kept forever.
 pub fn at_every_call(
     name: &str,
     machine: &Builder,
@@ -172,13 +173,13 @@ pub fn at_every_call(
     at_calls(name, machine, faults, &each_call(), |_| true, program);
 }
 
-/// Each call by itself.
+/// Each call alone.
 pub fn each_call() -> Vec<&'static [Call]> {
     static EACH: [Call; Call::ALL.len()] = Call::ALL;
     EACH.iter().map(std::slice::from_ref).collect()
 }
 
-/// As [`at_every_call`]: each of these sets of calls fails, in those cases only that `fits` says.
+/// As [`at_every_call`], but for these sets of calls, and only in the cases that `fits` accepts.
 pub fn at_calls(
     name: &str,
     machine: &Builder,
@@ -201,8 +202,9 @@ pub fn at_calls(
     plan.report(struck.into_inner());
 }
 
-/// As [`at_calls`] for each call, each fault in a process of its own: one that cannot give borrowed
-/// memory back ends its process, and says so. The test runs [alone](super::process::is_alone).
+/// As [`at_calls`] for each call, with each fault in a process of its own: a run that cannot return
+/// borrowed memory aborts its process with a message. The test runs
+/// [alone](super::process::is_alone).
 pub fn in_processes(
     name: &str,
     machine: &Builder,

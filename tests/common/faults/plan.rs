@@ -22,7 +22,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Whether the fault, if it strikes, loses the device.
+    /// Whether the fault loses the device if it strikes.
     pub fn loses(&self) -> bool {
         self.code.is_sticky() || self.code == CudaCode::CUDART_UNLOADING
     }
@@ -39,7 +39,7 @@ impl fmt::Debug for Case {
 /// Which faults each program gets.
 #[derive(Clone, Copy)]
 enum Wanted {
-    /// So many, evenly spread.
+    /// This many, evenly spread.
     Sample(usize),
     /// One of several equal parts of all.
     Part { number: usize, of: usize },
@@ -59,7 +59,7 @@ impl Wanted {
         }
     }
 
-    /// Those of all cases, which are grouped by mode and call.
+    /// The wanted cases out of all, which are grouped by mode and call.
     fn of(self, groups: &[Vec<Case>]) -> Vec<Case> {
         match self {
             Wanted::Sample(count) => {
@@ -74,9 +74,10 @@ impl Wanted {
     }
 }
 
-/// The cases of a call in one mode, or of several that fail alike: at each of `count` occurrences.
+/// The cases of one call, or of several calls that fail together, in one mode: one at each of
+/// `count` occurrences.
 fn cases(execution: Execution, calls: &'static [Call], count: u64) -> Vec<Case> {
-    // A code that no document lists, too: newer drivers have more.
+    // Also a code that the documentation does not list: newer drivers return more codes.
     let codes = calls.iter().flat_map(|call| call.documented_codes());
     let codes = codes.chain(&Call::ANY_RETURNS).chain(&[CudaCode::UNKNOWN]);
     let codes: BTreeSet<i32> = codes.map(|code| code.0).collect();
@@ -85,7 +86,7 @@ fn cases(execution: Execution, calls: &'static [Call], count: u64) -> Vec<Case> 
         for repeat in [Repeat::Once, Repeat::Forever] {
             for late in [false, true] {
                 let code = |&code: &i32| CudaCode(code);
-                // Who fails so has certainly had no effect.
+                // A call that fails with this code has had no effect.
                 let is_early = |&code: &CudaCode| code == CudaCode::HOST_MEMORY_ALREADY_REGISTERED;
                 let fits = |code: &CudaCode| !(late && is_early(code));
                 let case = |code| Case { execution, calls, nth, code, repeat, late };
@@ -96,7 +97,7 @@ fn cases(execution: Execution, calls: &'static [Call], count: u64) -> Vec<Case> 
     cases
 }
 
-/// So many of the cases: one of each of as many equal parts, the same ones every time.
+/// `wanted` of the cases: one from each of `wanted` equal parts, the same ones every time.
 fn sample(cases: &[Case], wanted: usize) -> Vec<Case> {
     let wanted = wanted.clamp(1, cases.len().max(1)).min(cases.len());
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
@@ -117,7 +118,7 @@ pub(super) struct Plan<'n> {
     name: &'n str,
     start: Instant,
     pub(super) chosen: Vec<Case>,
-    /// How many there would be, and of how many kinds of calls in both modes.
+    /// The number of all faults, and of the kinds of calls in both modes.
     all: usize,
     kinds: usize,
 }
@@ -151,7 +152,7 @@ impl<'n> Plan<'n> {
         Plan { name, start, chosen, all, kinds }
     }
 
-    /// Prints what was done.
+    /// Prints a summary.
     pub(super) fn report(&self, struck: usize) {
         let Plan { name, start, chosen, all, kinds } = self;
         let injected = chosen.len();
@@ -160,7 +161,7 @@ impl<'n> Plan<'n> {
              modes, {:.1?}: nothing leaked, hung or panicked, no misuse, no wrong byte",
             start.elapsed()
         );
-        // Threads may make a call less often than in the first run.
+        // With threads, a call may occur less often than in the first run.
         assert!(struck * 4 >= injected * 3, "{name}: only {struck} of {injected} faults struck");
     }
 }

@@ -1,4 +1,4 @@
-//! What goes wrong: files that are none, ranges that are not there, files that shrink, calls that
+//! Errors: paths that are not regular files, ranges outside the file, files that shrink, calls that
 //! fail.
 
 use std::cell::RefCell;
@@ -105,8 +105,8 @@ fn a_destination_on_another_device_is_refused() {
     assert_eq!(emulator.calls(Call::CopyH2D), 0);
 }
 
-/// Calls `call`, which waits for what it finds on `stream`, and cuts the file as soon as it does:
-/// after all its checks, and before it reads.
+/// Calls `call`, which waits for work on `stream`, and truncates the file during that wait: after
+/// the checks of the call, and before it reads.
 fn while_truncating<R>(
     emulator: &Emulator,
     stream: &Stream,
@@ -139,7 +139,7 @@ fn while_truncating<R>(
     })
 }
 
-/// Everything still works, and then goes away without a trace.
+/// Asserts that everything still works, and that nothing is left after the drops.
 fn check_sound(emulator: &Emulator, device: Device, stream: Stream, slot: usize) {
     let bytes = contents(5 * slot);
     let file = Scratch::new(&bytes);
@@ -174,7 +174,7 @@ fn a_file_that_is_truncated_meanwhile_is_an_error_that_says_where() {
             let start = format!("Stream::upload_file: {path}: ends at byte ");
             assert!(message.starts_with(&start), "{message}");
             assert!(message.contains("truncated during the read"), "{message}");
-            // Several threads read, some of them far behind the end.
+            // Several threads read, some of them far past the new end.
             let at: u64 =
                 message[start.len()..].split(',').next().expect("a number").parse().expect("one");
             assert!((left..5 * slot as u64).contains(&at), "{message}");

@@ -138,7 +138,7 @@ fn elements_of_any_type_arrive_as_they_lie_in_the_file() {
     }
 }
 
-/// Several units for several threads, at every alignment of both sides to a block.
+/// Several units for several threads, at every alignment of both sides relative to a block.
 #[test]
 fn page_locked_memory_is_filled_to_the_byte() {
     const BYTES: usize = 1_600_001;

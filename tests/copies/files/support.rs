@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::{Device, ErrorKind, file::FileReader, staging::Staging};
 
-/// Slots so small that every boundary is near.
+/// Small slots, so that the tests meet every boundary.
 pub const SLOT: usize = 4096;
 
 /// Slots that hold several blocks of a file, so that they are read in place.
@@ -45,7 +45,8 @@ impl Scratch {
         &self.0
     }
 
-    /// By way of the page cache, and past it if the temporary folder's file system can do that.
+    /// Readers through the page cache, and direct ones if the file system of the temporary folder
+    /// supports them.
     pub fn readers(&self) -> Vec<FileReader> {
         let mut readers = vec![FileReader::open(&self.0).expect("just written")];
         match FileReader::open_direct(&self.0) {

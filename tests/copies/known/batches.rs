@@ -121,7 +121,7 @@ fn batch(
     }
 }
 
-/// By the rules for page-locked memory: no slot, and no thread of the team.
+/// The rules for page-locked memory apply: no slots, and no thread of the team.
 #[test]
 fn slices_in_memory_of_a_pool_take_the_routes_of_page_locked_memory() {
     let emulator = Emulator::new();

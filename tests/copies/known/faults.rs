@@ -1,4 +1,4 @@
-//! Calls that fail while the device has borrowed memory: the call returns when the device is known
+//! Calls that fail while the device uses borrowed memory: the call returns when the device is known
 //! to be done with it, or never.
 
 use std::os::unix::process::ExitStatusExt;
@@ -39,7 +39,7 @@ impl Rig {
         let memory = pooled(&pool(&device), &bytes(LENGTH, 1));
         let mut gpu = device.alloc(LENGTH).unwrap();
         stream.fill(&mut gpu, 7).unwrap().wait().unwrap();
-        // Now everything is there that a copy needs.
+        // Makes everything that a copy needs.
         stream.download_slice(gpu.slice(..LENGTH / 2).unwrap(), &mut vec![0; LENGTH / 2]).unwrap();
         Rig { emulator, device, stream, memory, gpu }
     }
@@ -76,7 +76,7 @@ fn rule_04_the_device_is_asked_in_every_way() {
     });
 }
 
-/// An error of any call is told, and nothing is in use when it is.
+/// An error of any call is returned, and by then nothing is in use.
 #[test]
 fn rule_04_after_an_error_nothing_is_in_use() {
     watched(|| {
@@ -183,7 +183,7 @@ fn rule_02_a_download_that_may_be_in_flight_ends_the_process() {
     });
 }
 
-/// The device could only read the memory. So the caller gets it back, with an error, and the pool
+/// The device can only read the memory. So the caller gets it back, with an error, and the pool
 /// does not reuse it.
 #[test]
 fn rule_04_memory_of_an_upload_that_may_be_in_flight_is_never_reused() {
@@ -220,8 +220,8 @@ fn rule_02_a_device_that_is_lost_in_the_middle_ends_the_process() {
     });
 }
 
-/// Work before the copy that loses the device, as a kernel does that goes wrong, is an error: the
-/// device does not have the memory yet.
+/// If work before the copy loses the device, as a faulty kernel does, the copy is an error: the
+/// device does not use the memory yet.
 #[test]
 fn a_device_that_is_lost_before_the_copy_is_an_error() {
     watched(|| {
@@ -244,7 +244,7 @@ fn a_device_that_is_lost_before_the_copy_is_an_error() {
                     done.send(copied).unwrap();
                     rig
                 });
-                // It waits for the stream, and has copied nothing.
+                // The call waits for the stream, and has copied nothing.
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 assert!(result.try_recv().is_err());
                 emulator.lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();

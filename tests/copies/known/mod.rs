@@ -1,6 +1,6 @@
-//! Slices in memory of a pool: the device copies them as they are, and the call returns when it is
-//! done with them. On the emulated device, which counts the calls: a slice that goes through slots
-//! takes several copies.
+//! Slices in memory of a pool: the device copies them directly, and the call returns when it is
+//! done with them. The tests run on the emulated device, which counts the calls: a slice that goes
+//! through slots takes several copies.
 
 mod batches;
 mod faults;
@@ -21,7 +21,7 @@ const EXECUTIONS: [Execution; 2] = [Execution::Eager, Execution::Lazy];
 
 type Pooled = PoolVec<u8, PinnedAllocator>;
 
-/// A device whose copies of more than 100 bytes go through slots, if they do.
+/// A device that sends copies of pageable memory of more than 100 bytes through slots.
 fn device(emulator: &Emulator, ordinal: i32) -> Device {
     let device = Device::of_emulator(emulator, ordinal).unwrap();
     let slots = Staging::new().slot_bytes(SLOT).ring_bytes(3 * SLOT).first_bytes(1024);
@@ -65,8 +65,8 @@ fn copies(emulator: &Emulator, work: impl FnOnce()) -> [u64; 2] {
     [after[0] - before[0], after[1] - before[1]]
 }
 
-/// Uploads `source`, which is painted over right after, and downloads to `target`. Gives how many
-/// copies that takes, each way.
+/// Uploads `source`, overwrites it right after, and downloads to `target`. Returns the number of
+/// copies, each way.
 fn there_and_back(
     emulator: &Emulator,
     stream: &Stream,
@@ -145,7 +145,7 @@ fn every_alignment_and_length() {
     }
 }
 
-/// The pool may be of another device of the machine, of any kind, and more than one.
+/// There may be several pools, of any kind, of any device of the machine.
 #[test]
 fn any_pool_of_the_machine_will_do_and_no_other() {
     let emulator = Emulator::builder().devices(2).execution(Execution::Lazy).build();
@@ -170,7 +170,7 @@ fn any_pool_of_the_machine_will_do_and_no_other() {
     assert_eq!(emulator.findings(), []);
 }
 
-/// A slice may span blocks for a caller of unsafe code. No block knows of such a copy.
+/// Unsafe code can make a slice that spans two blocks. No block knows of a copy of it.
 #[test]
 fn what_spans_two_blocks_goes_through_slots() {
     const EACH: usize = 2 * SLOT;
@@ -187,8 +187,8 @@ fn what_spans_two_blocks_goes_through_slots() {
     let at = blocks.windows(2).position(neighbours).expect("they are of one slab");
     let first = blocks[at].as_ptr();
     let mut gpu = device.alloc(2 * EACH - 200).unwrap();
-    // SAFETY: the two blocks lie side by side in one mapping, are initialised, and nobody writes to
-    // them meanwhile.
+    // SAFETY: the two blocks are adjacent in one mapping and initialised, and nothing writes to
+    // them during the borrow.
     let both = unsafe { std::slice::from_raw_parts(first.add(100), 2 * EACH - 200) };
     let made = copies(&emulator, || drop(stream.upload_slice(both, &mut gpu).unwrap()));
     assert!(made[0] >= 4, "{made:?}");
@@ -222,7 +222,7 @@ fn a_slice_on_a_seam_is_split() {
     assert_eq!(emulator.findings(), []);
 }
 
-/// As long as it is small, a slice of any memory is copied behind work that goes on.
+/// A small slice of any memory is enqueued after pending work, without a wait.
 #[test]
 fn a_small_upload_does_not_wait() {
     let emulator = Emulator::new();
@@ -240,11 +240,11 @@ fn a_small_upload_does_not_wait() {
     assert!(contents(&stream, &gpu) == sent);
 }
 
-/// When the memory of a pool has gone back to the system, what lies there then is pageable.
+/// Once a pool has given memory back to the system, new memory at its addresses is pageable.
 #[test]
 fn addresses_are_forgotten_with_their_memory() {
     let test = "addresses_are_forgotten_with_their_memory";
-    // No other thread may map memory meanwhile.
+    // No other thread may map memory in the meantime.
     if !is_alone(module_path!(), test) {
         return;
     }
@@ -273,8 +273,8 @@ fn addresses_are_forgotten_with_their_memory() {
     assert_eq!(emulator.findings(), []);
 }
 
-/// Rule 14: the memory of the parent's pools does not exist in a child, whatever lies there; that
-/// of the child's own is known.
+/// Rule 14: a child does not treat addresses of its parent's pools as page-locked, whatever is
+/// mapped there. It knows the memory of its own pools.
 #[test]
 fn a_forked_child_knows_its_own_pools_only() {
     if !is_alone(module_path!(), "a_forked_child_knows_its_own_pools_only") {
@@ -288,7 +288,7 @@ fn a_forked_child_knows_its_own_pools_only() {
         let device = device(&emulator, 0);
         let (stream, pool) = (device.stream().unwrap(), pool(&device));
         let mut gpu = device.alloc(LENGTH).unwrap();
-        // Where the parent's pool was, among other places.
+        // Some of it lies where the parent's pool was.
         for seed in 0..40 {
             let (mut pageable, mut target) = (bytes(LENGTH, seed), vec![0; LENGTH]);
             let made = there_and_back(&emulator, &stream, &mut gpu, &mut pageable, &mut target);

@@ -1,6 +1,6 @@
 //! Batches that are dropped where nothing can be recorded on the consumer's stream: in host
-//! functions, and on other threads than that of a per-thread default stream. Their memory is used
-//! again, behind the consumer's work, and nothing is lost.
+//! functions, and on threads that do not own a per-thread default stream. Their memory is reused
+//! after the consumer's work, and none is lost.
 
 use std::sync::mpsc::channel;
 use std::thread;
@@ -21,7 +21,7 @@ fn start(rig: &Rig, consumer: &Stream) -> Batches {
     Prefetch::new(batches, &rig.pool, consumer).depth(2).start().expect("no faults")
 }
 
-/// Downloads of batches, to be looked at when everything has been dropped.
+/// Downloads of batches, which the test checks when everything has been dropped.
 #[derive(Default)]
 struct Seen(Vec<PinnedBuf<u8>>);
 
@@ -60,7 +60,7 @@ fn batches_may_be_dropped_in_host_functions() {
         let (mut seen, before) = (Seen::default(), rig.emulator.usage().device_bytes);
         for number in 0..BATCHES {
             let batch = seen.take(&rig, &consumer, &mut batches);
-            // The consumer's own stream, or one that knows nothing of it.
+            // The consumer's stream, or an unrelated one.
             let stream = if number % 2 == 0 { &consumer } else { &other };
             stream.launch_host(move || drop(batch)).unwrap().wait().unwrap();
         }
@@ -92,7 +92,7 @@ fn batches_of_a_per_thread_stream_may_be_dropped_on_other_threads() {
     });
 }
 
-/// The pipeline has ended, so no worker and no consumer comes for the memory.
+/// The pipeline has ended, so no worker and no consumer collects the memory.
 #[test]
 fn batches_may_be_dropped_anywhere_when_their_pipeline_is_gone() {
     on_machines(|rig| {
@@ -117,7 +117,7 @@ fn batches_may_be_dropped_anywhere_when_their_pipeline_is_gone() {
     });
 }
 
-/// Dropped where no thread can be started, batches wait for the pipeline. Only if it has ended,
+/// If no thread can be started, dropped batches wait for the pipeline. If the pipeline has ended
 /// too, their memory is lost, and counted.
 #[test]
 fn without_threads_batches_wait_for_their_pipeline() {

@@ -1,4 +1,5 @@
-//! Ends: early, in the middle, while workers are blocked; and many pipelines at once.
+//! The end of a pipeline: early, in the middle, while workers are blocked; and many pipelines at
+//! once.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
@@ -15,7 +16,7 @@ use pinlane::{
 use super::{Rig, contents, pattern};
 use crate::common::support::{eventually, raw, watched};
 
-/// An endless producer that counts itself, with a token of being alive.
+/// An endless producer that counts its batches. Its token shows whether it is alive.
 struct Endless(usize, #[allow(dead_code)] Arc<()>);
 
 impl Iterator for Endless {
@@ -55,7 +56,7 @@ fn a_consumer_may_stop_at_any_batch() {
     }
 }
 
-/// A producer that waits for somebody to say what comes, and counts how often it was asked.
+/// A producer that gets its batches from the test, and counts how often it was asked.
 struct Told(Receiver<Vec<u8>>, Arc<AtomicUsize>);
 
 impl Iterator for Told {
@@ -83,7 +84,7 @@ fn dropping_does_not_wait_for_the_producer() {
         drop(prefetch);
         assert_eq!(contents(&rig.stream, &batch, "0"), pattern(0, 0, 3000));
         drop(batch);
-        // What the producer gives after the end goes nowhere, and ends its worker.
+        // A batch that the producer returns after the end is dropped, and its worker ends.
         sender.send(pattern(1, 0, 3000)).expect("the worker is still there");
         eventually("the producer is dropped", || sender.send(Vec::new()).is_err());
         rig.nothing_is_left();
@@ -141,7 +142,7 @@ fn dropping_does_not_wait_for_a_closure_or_the_device() {
         drop(prefetch);
         drop(sender);
 
-        // A consumer that never gets on: the memory that it used is waited for by the workers only.
+        // The consumer makes no progress. Only the workers wait for the memory that it used.
         rig.emulator.stall(raw(&rig.stream)).expect("a live stream");
         let batches = (0..).map(|n| pattern(n, 0, 8000));
         let mut prefetch =
@@ -149,7 +150,7 @@ fn dropping_does_not_wait_for_a_closure_or_the_device() {
         for _ in 0..3 {
             drop(prefetch.next().expect("many").expect("no faults"));
         }
-        // If it waited, it would wait for ever.
+        // A drop that waited would never return.
         drop(prefetch);
         rig.emulator.release(raw(&rig.stream)).expect("a live stream");
         rig.stream.synchronize().expect("no faults");

@@ -1,4 +1,4 @@
-//! What goes wrong takes its batch's place, and leaves nothing behind.
+//! An error or a panic takes the place of its batch, and nothing leaks.
 
 use std::error::Error;
 use std::fmt;
@@ -37,7 +37,7 @@ where
     Prefetch::new(batches, &rig.pool, &rig.stream).depth(3).workers(3).start().expect("no faults")
 }
 
-/// Asserts that a batch is the one of that number.
+/// Asserts that a batch is the one with this number.
 fn is_intact(rig: &Rig, batch: &DeviceBatch, number: usize, len: usize) {
     assert_eq!(batch.index(), number as u64);
     assert_eq!(contents(&rig.stream, batch, "0"), pattern(number, 0, len));
@@ -91,7 +91,7 @@ fn errors_of_a_closure_come_in_place() {
     });
 }
 
-/// A batch whose code panics where it is told to.
+/// A batch whose code panics at a chosen place.
 struct Panicky {
     bytes: Vec<u8>,
     in_visit: Option<Arc<str>>,
@@ -115,7 +115,7 @@ impl Drop for Panicky {
     }
 }
 
-/// Takes what there is up to the panic, which must come at `number`, and gives its payload.
+/// Takes the batches up to the panic, which must come at `number`, and returns its payload.
 fn up_to_the_panic(rig: &Rig, mut batches: Batches, number: usize) -> Arc<str> {
     for number in 0..number {
         let batch = batches.next().expect("more").expect("no faults");
@@ -187,7 +187,7 @@ fn a_batch_that_makes_no_sense_is_an_error() {
         let result = kind(start(&rig, [batch].into_iter()).next());
         assert_eq!(result, Some(ErrorKind::InvalidValue), "{len}");
     }
-    // As large as a pool will never be.
+    // Larger than any pool.
     let batch = FillBatch::new([Reserved::of::<u8>("x", 64 << 20)], |_| Ok::<(), Torn>(()));
     assert_eq!(kind(start(&rig, [batch].into_iter()).next()), Some(ErrorKind::BudgetExhausted));
     for (depth, workers) in [(0, 1), (1, 0), (1 << 17, 1), (1, 257)] {
@@ -216,7 +216,7 @@ fn a_failed_first_batch_drops_no_last_one() {
     });
 }
 
-/// A pipeline, while calls fail: every batch is intact or an error, in its place.
+/// A pipeline while calls fail: each batch, in its place, is intact or an error.
 fn survives(run: &Run) -> usize {
     let rig = Rig::of(run.emulator.clone());
     let len = |n: usize| if n.is_multiple_of(2) { 300 } else { 20_000 };
@@ -282,7 +282,7 @@ fn a_lost_device_ends_in_errors() {
         let last = batches.by_ref().last().expect("more");
         assert_eq!(last.map(drop).map_err(|error| error.kind()), Err(ErrorKind::DeviceLost));
         assert_eq!(batches.progress().produced(), 30);
-        // The same with a stream that is asked first whether it is captured.
+        // The same with a stream of which the crate first asks whether it is captured.
         let rig = Rig::new(Execution::Lazy, 1);
         let _ = rig.stream.as_raw();
         let mut batches = start(&rig, (0..30).map(|n| pattern(n, 0, 300)));

@@ -2,9 +2,9 @@
 //!
 //! | module | what it shows |
 //! |---|---|
-//! | `model` | random pipelines give what a plain loop would, eager and lazy |
+//! | `model` | random pipelines give the same as a plain loop, eager and lazy |
 //! | `order` | the consumer's stream waits for the copy, and the next copy for the consumer |
-//! | `failures` | errors and panics take their batch's place; faults leave nothing behind |
+//! | `failures` | errors and panics take their batch's place; nothing leaks |
 //! | `dropped` | batches that are dropped in host functions, and on other threads |
 //! | `ends` | stopping early, at any moment; workers that are blocked; many pipelines at once |
 //! | `asynchronous` | the same as futures, on a small executor |
@@ -21,7 +21,7 @@ use pinlane::{Device, PinnedPool, Stream, prefetch::DeviceBatch, staging::Stagin
 
 use crate::common::support::eventually;
 
-/// A machine with slots so small that every boundary is near, and what a pipeline needs.
+/// A machine with small slots, so that the tests meet every boundary, and what a pipeline needs.
 struct Rig {
     stream: Stream,
     pool: PinnedPool,
@@ -50,12 +50,13 @@ impl Rig {
         self.leaves(0);
     }
 
-    /// As [`nothing_is_left`](Self::nothing_is_left), but for so much device memory.
+    /// As [`nothing_is_left`](Self::nothing_is_left), except for this much device memory.
     fn leaves(self, device_bytes: usize) {
         let emulator = self.emulator.clone();
         drop(self);
         assert_eq!(emulator.findings(), []);
-        // A lazy machine frees memory, and destroys streams, when somebody waits for what is ahead.
+        // A lazy machine frees memory and destroys streams when the program waits for the work
+        // before.
         eventually("all is released", || {
             let mut left = emulator.usage();
             left.pending_operations = 0;
@@ -66,7 +67,7 @@ impl Rig {
     }
 }
 
-/// What a slice holds, on the host.
+/// The contents of a slice, on the host.
 fn contents(stream: &Stream, batch: &DeviceBatch, name: &str) -> Vec<u8> {
     let slice = batch.slice::<u8>(name).expect("a slice of the batch");
     let mut bytes = vec![0xee; slice.len()];
@@ -74,7 +75,7 @@ fn contents(stream: &Stream, batch: &DeviceBatch, name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Contents that tell batches and places apart.
+/// Contents that differ by batch and by place.
 fn pattern(batch: usize, slice: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (batch * 7 + slice * 31 + at * 13 + at / 251) as u8).collect()
 }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::{Rig, contents, pattern};
 use crate::common::support::watched;
 
-/// A slice: how many bytes, and whether it is reserved and filled later.
+/// A slice: its bytes, and whether it is reserved and filled later.
 type Slice = (usize, bool);
 
 #[derive(Clone, Debug)]
@@ -180,7 +180,8 @@ fn everything_that_is_a_batch() {
     rig.nothing_is_left();
 }
 
-/// As deep as said, and no deeper: the producer is not pulled behind a consumer that is slow.
+/// The pipeline holds as many batches as its depth: with a slow consumer it does not ask the
+/// producer for more.
 #[test]
 fn a_slow_consumer_holds_the_producer_back() {
     for (ordered, drop_last) in [(true, false), (false, false), (true, true)] {

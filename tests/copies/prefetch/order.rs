@@ -1,8 +1,8 @@
-//! Order on the device: the consumer's work behind the copy, the next copy behind the consumer's
-//! work.
+//! Order on the device: the consumer's work comes after the copy, and the next copy after the
+//! consumer's work.
 //!
-//! The consumer here is foreign: it reads by the driver itself, which tracks nothing. So it is the
-//! stream that must have been made to wait, and not the buffers.
+//! The consumer here reads with calls of the driver, which track nothing. So the stream itself must
+//! wait: the buffers cannot.
 
 use std::cell::Cell;
 use std::num::NonZeroUsize;
@@ -19,7 +19,7 @@ use pinlane::{
 use super::{Rig, contents, pattern};
 use crate::common::support::{eventually, raw, watched};
 
-/// Page-locked memory of the driver's own.
+/// Page-locked memory from the driver.
 struct Foreign<'r> {
     rig: &'r Rig,
     memory: NonNull<u8>,
@@ -60,8 +60,8 @@ impl Drop for Foreign<'_> {
     }
 }
 
-/// Lazy execution runs nothing that nobody waits for: without the wait on the consumer's stream the
-/// foreign copy would read what the memory held before.
+/// Lazy execution runs only what something waits for. Without the wait on the consumer's stream the
+/// foreign copy would read the previous contents of the memory.
 #[test]
 fn foreign_work_on_the_consumers_stream_sees_the_copy() {
     for bytes in [100, 5000, 30_000] {
@@ -85,8 +85,8 @@ fn foreign_work_on_the_consumers_stream_sees_the_copy() {
     }
 }
 
-/// The consumer drops a batch while its own work on it, of which nobody was told, has not begun. A
-/// later batch in the same memory must wait for it, on the device.
+/// The consumer drops a batch while its own untracked work on it has not begun. A later batch in
+/// the same memory must wait for that work, on the device.
 #[test]
 fn memory_is_used_again_behind_foreign_work() {
     for bytes in [100, 30_000] {
@@ -101,7 +101,7 @@ fn memory_is_used_again_behind_foreign_work() {
             for (number, foreign) in all.iter().enumerate() {
                 let batch = prefetch.next().expect("twelve").expect("no faults");
                 foreign.enqueue(&batch);
-                // Also where its drop can record nothing.
+                // Also where the drop cannot record an event.
                 if number % 2 == 1 {
                     let dropped = other.launch_host(move || drop(batch)).expect("no faults");
                     dropped.wait().expect("no faults");
@@ -190,7 +190,7 @@ fn a_capturing_stream_gets_nothing_and_loses_nothing() {
     rig.nothing_is_left();
 }
 
-/// What the consumer's stream still does with it cannot be known then.
+/// The crate cannot know when the consumer's stream will use the memory.
 #[test]
 fn memory_that_is_dropped_in_a_capture_is_never_freed() {
     let rig = Rig::new(Execution::Lazy, 2);
@@ -219,8 +219,8 @@ fn a_ready_batch_costs_one_call() {
             Prefetch::new(receiver, &rig.pool, &rig.stream).start().expect("no faults");
         let progress = prefetch.progress();
         eventually("all are ready", || progress.uploaded() == 3);
-        // The workers wait for the producer, and make no other calls than to ask whether the next
-        // batch has arrived.
+        // The workers wait for the producer. Their only calls ask whether the next batch has
+        // arrived.
         let counts = || Call::ALL.map(|call| rig.emulator.calls(call));
         for _ in 0..3 {
             let before = counts();
@@ -239,7 +239,7 @@ fn a_ready_batch_costs_one_call() {
     }
 }
 
-/// A worker with nothing to do has asked already.
+/// An idle worker has asked already.
 #[test]
 fn a_consumer_that_comes_late_asks_the_device_for_nothing() {
     let rig = Rig::new(Execution::Eager, 1);

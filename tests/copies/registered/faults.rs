@@ -1,5 +1,5 @@
-//! Calls that fail, once or for ever, and a device that is lost: nothing is freed that may be in
-//! use.
+//! Calls that fail, once or forever, and a device that is lost: memory that may be in use is not
+//! freed.
 
 use super::*;
 use pinlane::emulated::{Builder, Emulator};
@@ -164,7 +164,7 @@ fn rule_04_faults_at_every_point_free_nothing_in_use() {
     at_every_call("registered memory", &two_devices(), 150, owns);
 }
 
-/// Uploads the view, paints it over, and begins to download it again.
+/// Uploads the view, overwrites it, and begins to download it again.
 fn there_and_back(
     streams: [&Stream; 2],
     gpu: &mut DeviceBuf<u32>,
@@ -182,7 +182,7 @@ fn there_and_back(
 fn borrows(run: &Run) -> usize {
     let rig = Rig::on(run.emulator.clone(), 4);
     let (other, mut gpu) = (rig.device.stream().unwrap(), rig.gpu());
-    // What stays page-locked must not be freed.
+    // Memory that stays page-locked must not be freed.
     let mut slices = Vec::new();
     run.begin();
     for value in 2..6 {
@@ -225,7 +225,7 @@ fn two_devices() -> Builder {
     Emulator::builder().devices(2)
 }
 
-/// Copies that were enqueued before go on, and nobody can ask for their end.
+/// Copies that were enqueued earlier continue, and no call can tell when they end.
 #[test]
 fn rule_04_a_lost_device_may_still_use_what_was_registered() {
     on_machines(|rig| {

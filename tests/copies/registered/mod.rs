@@ -1,5 +1,5 @@
-//! Memory of the user's own, registered: it comes back only when the device is done with it,
-//! whatever fails. On the emulated device, which can stall streams, fail calls, and see a misuse.
+//! Registered memory of the user comes back only when the device is done with it, whatever fails.
+//! The tests run on the emulated device, which can stall streams, fail calls, and detect misuse.
 
 mod faults;
 mod process;
@@ -22,7 +22,7 @@ const BYTES: usize = LEN * size_of::<u32>();
 const WAITS: [Call; 4] =
     [Call::EventSynchronize, Call::EventQuery, Call::StreamSynchronize, Call::StreamQuery];
 
-/// Machines that run everything at once, and machines that run nothing before somebody waits.
+/// Machines that run everything at once, and machines that run nothing before the program waits.
 fn on_machines(test: impl Fn(Rig) + Send + 'static) {
     watched(move || {
         test(Rig::new(Execution::Eager, 0, 4));
@@ -37,7 +37,7 @@ struct Counted {
     drops: Arc<AtomicUsize>,
 }
 
-// SAFETY: the elements are those of a vector, which nobody uses.
+// SAFETY: the elements are those of a vector, which nothing else uses.
 unsafe impl HostMemory for Counted {
     type Element = u32;
 
@@ -293,7 +293,7 @@ fn what_is_page_locked_already_is_refused() {
         for (first, len) in [(0, LEN), (0, 1), (LEN - 1, 1), (LEN / 2, 7)] {
             let part = NonNull::from(&mut slice[first..first + len]).cast();
             let (bytes, flags) = (len * size_of::<u32>(), HostFlags::default());
-            // SAFETY: the elements live, and nobody uses them, until they are unregistered below.
+            // SAFETY: the elements live, and nothing uses them, until they are unregistered below.
             unsafe { driver.host_register(0, part, bytes, flags) }.unwrap();
             let Refused { value, error } = rig.device.register(slice).unwrap_err();
             slice = value;

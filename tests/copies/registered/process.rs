@@ -67,7 +67,7 @@ fn rule_02_a_lost_device_may_still_write_to_borrowed_memory() {
     });
 }
 
-/// The second device's copy waits for the first one's, and so does not say when that is done.
+/// The second device's copy waits for the first one's. It does not show when the first one is done.
 #[test]
 fn rule_02_the_loss_of_one_device_says_nothing_of_another() {
     aborts("rule_02_the_loss_of_one_device_says_nothing_of_another", |rig| {
@@ -84,14 +84,15 @@ fn rule_02_the_loss_of_one_device_says_nothing_of_another() {
 
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Lets the thread that has borrowed memory go on, and gives it time to end the process otherwise.
+/// Lets the thread with the borrowed memory continue, and gives it time to abort the process if it
+/// would.
 extern "C" fn process_ends() {
     ENDING.store(true, Ordering::SeqCst);
     std::thread::sleep(std::time::Duration::from_millis(300));
 }
 
-/// As when `main` returns while another thread copies: the runtime unloads, and says so to that
-/// thread.
+/// As when `main` returns while another thread copies: the runtime unloads, and its calls on that
+/// thread return an error.
 #[test]
 fn rule_14_a_process_that_ends_with_memory_borrowed_ends_in_peace() {
     let test = "rule_14_a_process_that_ends_with_memory_borrowed_ends_in_peace";
@@ -101,7 +102,7 @@ fn rule_14_a_process_that_ends_with_memory_borrowed_ends_in_peace() {
         assert!(!said.contains("pinlane:") && !said.contains("has returned"), "{said}");
         return;
     }
-    // Before pinlane is used, so that its own handler has been called by then.
+    // Registered before the first use of pinlane, so that pinlane's own handler is called first.
     // SAFETY: a plain function.
     assert_eq!(unsafe { libc::atexit(process_ends) }, 0);
     let (copying, is_copying) = std::sync::mpsc::channel();
@@ -143,7 +144,7 @@ fn rule_14_a_forked_child_gets_borrowed_memory_back_and_leaks_the_rest() {
         child = unsafe { libc::fork() };
     });
     if child == 0 {
-        // SAFETY: no preconditions: a child that hangs is killed, and seen by its parent.
+        // SAFETY: no preconditions. It kills a child that hangs, and its parent notices.
         unsafe { libc::alarm(20) };
         let refused = |error: pinlane::Error| error.kind() == ErrorKind::ForkedProcess;
         let before = support::all_calls(&rig.emulator);

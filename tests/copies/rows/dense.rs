@@ -1,4 +1,4 @@
-//! Pageable rows that lie one behind the other on the device: through several slots, by a team.
+//! Pageable rows that are contiguous on the device: through several slots, by a team.
 
 use pinlane::staging::Staging;
 
@@ -13,7 +13,7 @@ fn device_of_short_slots() -> Device {
     device
 }
 
-/// Numbers without a pattern, of a table of `rows` rows; each once if they are fewer.
+/// Scattered numbers of a table of `rows` rows. They are distinct if the table has enough rows.
 fn scattered(count: usize, rows: usize) -> Vec<u32> {
     let step = (rows as f64 * 0.618) as usize | 1;
     let step = (step..).find(|step| gcd(*step, rows) == 1).unwrap();
@@ -57,7 +57,7 @@ fn rows_of_any_length_go_through_slots() {
                 }
             }
 
-            // What is read may come twice.
+            // A row that is read may come twice.
             let last = *numbers.last().unwrap();
             numbers.fill(last);
             numbers[0] = 0;
@@ -70,7 +70,7 @@ fn rows_of_any_length_go_through_slots() {
     }
 }
 
-/// The threads of the team get no row that another one writes, whatever the caller promises.
+/// No two threads of the team write the same row, whatever the caller promises.
 #[test]
 fn rows_that_come_twice_are_refused_whatever_was_promised() {
     let device = common::device();
@@ -83,7 +83,7 @@ fn rows_that_come_twice_are_refused_whatever_was_promised() {
     assert_eq!(table, vec![1; 10 * 64]);
 }
 
-/// No entry for each row: the copies are those of a slice.
+/// There is no entry for each row: the copies are those of one slice.
 #[test]
 fn rows_are_gathered_as_a_slice_is_copied() {
     let emulator = Emulator::new();

@@ -1,4 +1,4 @@
-//! What is refused, and what is left behind when a call fails.
+//! Refused calls, and the state after a call that fails.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn machine() -> (Emulator, Device, Stream, PinnedPool) {
     (emulator, device, stream, pool)
 }
 
-/// How many copies were enqueued.
+/// The number of copies that were enqueued.
 fn copies(emulator: &Emulator) -> u64 {
     let calls = [Call::MoveItems, Call::CopyBatch, Call::CopyD2H, Call::CopyH2D];
     calls.into_iter().map(|call| emulator.calls(call)).sum()

@@ -23,7 +23,7 @@ enum Memory {
     Lent,
 }
 
-/// What the numbers are, and where.
+/// The type of the numbers, and where they are.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     U32,

@@ -1,5 +1,5 @@
-//! Numbers on the device that are in no table copy nothing, whatever memory the tables and the
-//! other numbers are in, and however often they come.
+//! Numbers on the device that are outside the table copy nothing, in whatever memory the tables and
+//! the other numbers are, and however often they occur.
 
 use super::*;
 
@@ -13,7 +13,7 @@ struct Padded {
     promised: bool,
 }
 
-/// Numbers below `rows`, or on the device also others; -1 above all, which pads lists.
+/// Numbers below `rows`. On the device also others, mostly -1, which pads lists.
 fn number(rows: usize) -> impl Strategy<Value = i64> {
     let rows = rows as i64;
     prop_oneof![
@@ -43,8 +43,8 @@ fn is_on_device(kind: Kind) -> bool {
 }
 
 impl Padded {
-    /// Numbers in host memory are checked at the call, and rows that are written come once: leaves
-    /// out what would be refused.
+    /// Removes what the call would refuse: numbers in host memory that are outside, and rows that
+    /// are written twice.
     fn mend(&mut self) {
         let mut written = Vec::new();
         let pairs = self.from.1.iter().copied().zip(self.to.1.iter().copied());
@@ -70,7 +70,7 @@ impl Padded {
         usize::try_from(number).is_ok_and(|number| number < rows)
     }
 
-    /// What the destination holds.
+    /// The expected contents of the destination.
     fn expected(&self, source: &[u8], mut destination: Vec<u8>) -> Vec<u8> {
         for (&from, &to) in self.from.1.iter().zip(&self.to.1) {
             if self.is_inside(from, true) && self.is_inside(to, false) {

@@ -29,7 +29,7 @@ enum Memory {
 struct Copy {
     bytes: usize,
     memory: Memory,
-    /// The bytes between it and the one before in the same memory, on either side.
+    /// The bytes between this copy and the previous one in the same memory, on either side.
     host_gap: usize,
     device_gap: usize,
     /// In a buffer of its own on the device.
@@ -39,7 +39,7 @@ struct Copy {
 #[derive(Clone, Debug)]
 struct Batch {
     copies: Vec<Copy>,
-    /// `None`: the route that is fastest by rule.
+    /// `None`: the route that the rules choose.
     path: Option<Route>,
     execution: Execution,
     seed: u64,
@@ -88,7 +88,7 @@ impl Batch {
         builder.batches(self.driver_has_batches).build()
     }
 
-    /// Whether the route that is forced, if any, can be taken: see [`Route`].
+    /// Whether the forced route, if any, is possible: see [`Route`].
     fn is_possible(&self) -> bool {
         match self.path {
             None | Some(Route::Copies) => true,
@@ -113,7 +113,7 @@ impl Batch {
         copies.map(range).collect()
     }
 
-    /// Where the copies of a memory lie there, in order; and its length.
+    /// The ranges of the copies of a memory, in order, and its length.
     fn on_host(&self, chosen: impl Fn(Memory) -> bool) -> (Vec<Range<usize>>, usize) {
         let copies = self.of(|copy| chosen(copy.memory));
         let ranges = Self::ranges(copies.map(|copy| (copy.host_gap, copy.bytes)));
@@ -121,7 +121,7 @@ impl Batch {
         (ranges, end + 64)
     }
 
-    /// Where the copies into the shared buffer lie there.
+    /// The ranges of the copies into the shared buffer.
     fn on_device(&self) -> (Vec<Range<usize>>, usize) {
         let copies = self.of(|copy| !copy.own);
         let ranges = Self::ranges(copies.map(|copy| (copy.device_gap, copy.bytes)));
@@ -130,7 +130,7 @@ impl Batch {
     }
 }
 
-/// The error is there if and only if the path is impossible.
+/// Asserts that there is an error exactly when the path is impossible.
 fn check_kind<T>(possible: bool, result: Result<T>) -> Option<T> {
     match result {
         Ok(value) => {
@@ -229,7 +229,7 @@ fn check_upload(device: &Device, batch: &Batch) {
     }
     let result = upload_batch(&stream, batch.path, &mut items);
     drop(items);
-    // It may be reused at once.
+    // The caller may reuse it at once.
     ordinary.fill(0x77);
     drop((locked, registered));
     let done = check_kind(batch.is_possible(), result);
@@ -248,8 +248,8 @@ fn check_download(device: &Device, batch: &Batch) {
     let sources = gpu.contents(device);
     let mut ordinary = vec![0x11; ordinary];
     let mut model = ordinary.clone();
-    // Views of one page-locked buffer cannot be exclusive each, so that every copy has one of its
-    // own.
+    // Views of one page-locked buffer cannot be exclusive at the same time, so every copy has a
+    // buffer of its own.
     let is_locked = |copy: &Copy| !matches!(copy.memory, Memory::Ordinary);
     let own_host = |copy: Copy| pinned(&pool, &vec![0x11; copy.host_gap + copy.bytes + 7]);
     let mut locked: Vec<_> = batch.of(is_locked).map(own_host).collect();
@@ -318,7 +318,7 @@ proptest! {
 proptest! {
     #![proptest_config(config(40))]
 
-    /// So much that a team helps, and so many copies that a slot has many units.
+    /// Enough bytes that a team helps, and enough copies that a slot has many units.
     #[test]
     fn large_batches_are_what_memcpy_would_do(batch in batch(150_000, 24)) {
         install_team(2);
@@ -326,8 +326,8 @@ proptest! {
     }
 }
 
-/// More copies than fit one list, than are recorded by one thread, and than have room for their
-/// items in one slot.
+/// More copies than fit into one list, than one thread records, and than have room for their items
+/// in one slot.
 #[test]
 fn thousands_of_copies() {
     install_team(2);

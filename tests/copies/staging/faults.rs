@@ -1,8 +1,8 @@
 //! Every driver call made to fail, at every point of a program that makes every kind of copy.
 //!
-//! Whatever fails: no panic, no hang; what is said to have been copied has been; nothing beside the
-//! destinations changes; all slots come back; nothing is leaked, unless the device is lost or the
-//! runtime does not take memory back.
+//! Whatever fails: nothing panics or hangs; every copy that was reported as done has been done;
+//! nothing beside the destinations changes; all slots come back; nothing leaks, unless the device
+//! is lost or the runtime fails to free memory.
 
 use pinlane::emulated::Emulator;
 use pinlane::{
@@ -15,7 +15,7 @@ use crate::common::faults::{Run, at_every_call};
 
 /// More than a ring.
 const LENGTH: usize = 3 * SLOT + 700;
-/// What lies beside the destinations.
+/// The bytes on each side of a destination.
 const MARGIN: usize = 64;
 /// A device buffer that an upload writes, and what it should hold.
 struct Written {
@@ -26,7 +26,7 @@ struct Written {
 
 struct World {
     device: Device,
-    /// The second one's handle is known outside of the crate.
+    /// The handle of the second is known outside the crate.
     streams: [Stream; 2],
     pool: PinnedPool,
     source: Vec<u8>,
@@ -34,7 +34,7 @@ struct World {
     gpu: DeviceBuf<u8>,
 }
 
-/// In parts of these lengths.
+/// The ranges of the parts.
 fn parts() -> impl Iterator<Item = std::ops::Range<usize>> {
     let cuts = [0, 0, 13, 900, 901, 5000, 5600, LENGTH];
     (0..cuts.len() - 1).map(move |n| cuts[n]..cuts[n + 1])
@@ -51,7 +51,7 @@ impl World {
         World { device, streams, pool, source, gpu }
     }
 
-    /// A destination, and what is around it.
+    /// A destination with its margins.
     fn target(&self) -> Result<DeviceBuf<u8>> {
         let mut gpu = self.device.alloc(LENGTH + MARGIN)?;
         self.streams[0].fill(&mut gpu, 0xee)?;
@@ -81,7 +81,7 @@ impl World {
                     Some(path) => stream.upload_batch_by(path, &mut items),
                 };
                 drop(items);
-                // Every other one at once: freed with the copy in flight, or after the error.
+                // Every other one is dropped at once: with the copy in flight, or after the error.
                 if written.len().is_multiple_of(2) {
                     written.push(self.written(gpu, LENGTH, result));
                 }
@@ -115,7 +115,7 @@ impl World {
         views.map(item).collect()
     }
 
-    /// What comes back is right, or the call says that it failed.
+    /// The downloaded bytes are right, or the call returns an error.
     fn downloads(&self, stream: &Stream) -> Result<()> {
         let check = |target: &[u8], length: usize, result: Result<()>| {
             if result.is_ok() {
@@ -208,7 +208,7 @@ fn survives(run: &Run) -> usize {
     let world = World::new(&run.emulator);
     let mut written = Vec::new();
     run.begin();
-    // Again and again, so that slots that are lost are missed.
+    // Twice, so that a lost slot would show.
     for _ in 0..2 {
         run.explains_all(world.run(&mut written));
     }
@@ -216,7 +216,7 @@ fn survives(run: &Run) -> usize {
     let lost = world.device.alloc::<u8>(1).is_err();
     assert!(!lost || run.is_lost());
     if !lost {
-        // An event behind all that may have none.
+        // Records an event after operations that may have none.
         world.streams.iter().for_each(|stream| drop(stream.record().unwrap()));
         world.check_written(&written);
         drop(written);

@@ -1,5 +1,5 @@
-//! Streams that are held up by work which nobody told them to wait for: the legacy stream's.
-//! However many slots their copies want, those of independent streams go on.
+//! Streams that are held up by work of the legacy stream, for which no call told them to wait.
+//! However many slots their copies want, the copies of independent streams continue.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -32,7 +32,7 @@ fn every_machine() -> impl Iterator<Item = (Execution, usize)> {
     EXECUTIONS.into_iter().flat_map(|execution| SLOTS.map(|slots| (execution, slots)))
 }
 
-/// A stream that waits for the legacy stream without being told to.
+/// A stream that waits for the legacy stream implicitly.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
     Blocking,
@@ -48,7 +48,7 @@ fn blocking(device: &Device) -> Stream {
 }
 
 impl Bound {
-    /// The stream, and what it is borrowed from.
+    /// The stream, and the one that it is borrowed from.
     fn open(self, device: &Device) -> (Stream, Option<Stream>) {
         match self {
             Bound::Blocking => (blocking(device), None),
@@ -88,7 +88,7 @@ const COPIES: [Copy; 6] = [
     },
 ];
 
-/// Legacy work that waits until this is dropped.
+/// Starts legacy work that waits until the result is dropped.
 fn hold_up(emulator: &Emulator, device: &Device, gpu: &mut DeviceBuf<u8>) -> Stalled {
     let legacy = device.legacy_stream();
     let stalled = Stalled::new(emulator, &legacy);
@@ -96,13 +96,13 @@ fn hold_up(emulator: &Emulator, device: &Device, gpu: &mut DeviceBuf<u8>) -> Sta
     stalled
 }
 
-/// All that independent streams do.
+/// Work on all kinds of independent streams.
 fn go_on(device: &Device, slots: usize, rounds: u64) {
     let [own, exposed] = [(); 2].map(|()| device.stream().unwrap());
     let _ = raw(&exposed);
     for round in 0..rounds {
         roundtrip(device, &own, LENGTH, round);
-        // A ring of two slots has none for streams whose handle is known.
+        // A ring of two slots has none for streams whose handle is known outside the crate.
         if slots > 2 {
             roundtrip(device, &exposed, LENGTH, round);
         }
@@ -141,7 +141,7 @@ fn held_up_before(execution: Execution, slots: usize, bound: Bound) {
                 })
             })
             .collect();
-        // Time for them to take slots, if they were to.
+        // Gives them time to take slots, which they must not.
         thread::sleep(Duration::from_millis(5));
         go_on(&device, slots, 5);
         assert!(waiting.iter().all(|caller| !caller.is_finished()), "{bound:?}");
@@ -225,7 +225,7 @@ fn legacy_work_may_come_at_any_moment() {
     });
 }
 
-/// Small copies of a blocking stream share no event: legacy work may lie between them.
+/// Small copies of a blocking stream share no event: legacy work may come between them.
 #[test]
 fn a_small_copy_is_complete_before_the_legacy_work_behind_it() {
     watched(|| {
@@ -250,8 +250,8 @@ fn a_small_copy_is_complete_before_the_legacy_work_behind_it() {
     });
 }
 
-/// Memory is freed behind its last use, and not on the stream of that use: there the free would
-/// wait for legacy work, and the stream with it.
+/// Memory is freed after its last use, but not on the stream of that use: there the free would wait
+/// for legacy work, and hold up the stream.
 #[test]
 fn a_dropped_buffer_puts_no_stream_behind_legacy_work() {
     watched(|| {

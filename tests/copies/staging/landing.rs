@@ -1,4 +1,4 @@
-//! `download_batch_each`: every item once, complete when it is told of, in the promised order.
+//! `download_batch_each` reports every item once, in the promised order, when it is complete.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -12,7 +12,7 @@ use super::support::{
 };
 use crate::common::support::{all_calls, assert_nothing_is_left, watched};
 
-/// Where the items of a batch are: on the device, and the host memory of either kind.
+/// The items of a batch: their device memory, and their host memory of both kinds.
 struct Items {
     gpus: Vec<DeviceBuf<u8>>,
     contents: Vec<Vec<u8>>,
@@ -91,7 +91,8 @@ proptest! {
     }
 }
 
-/// Portions land on other threads than the one that tells; page-locked items in several portions.
+/// Portions land on other threads than the one that calls the function; page-locked items land in
+/// several portions.
 #[test]
 fn items_land_in_order_whoever_copies_them() {
     install_team(3);
@@ -106,7 +107,8 @@ fn items_land_in_order_whoever_copies_them() {
     }
 }
 
-/// The panic of whoever is told goes on once all is in order; nobody is told of anything after it.
+/// A panic of the caller's function continues once everything is in order. The function is not
+/// called again after it.
 #[test]
 fn a_panic_of_the_callers_goes_on() {
     watched(|| {
@@ -168,7 +170,7 @@ fn a_panic_is_not_lost_to_an_error() {
     });
 }
 
-/// Whoever is told of page-locked items, which take no slots, may copy himself.
+/// The function that is called for page-locked items may itself copy: they hold no slots.
 #[test]
 fn whoever_is_told_of_page_locked_items_may_copy() {
     watched(|| {
@@ -207,6 +209,6 @@ fn a_mismatch_of_lengths_is_refused() {
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::LengthMismatch, "{error}");
     }
-    // Only the memory of the last destination came and went.
+    // The only calls are those for the memory of the last destination.
     assert!(all_calls(&emulator) <= before + 4, "nothing was enqueued");
 }

@@ -1,4 +1,5 @@
-//! Nobody waits for ever: many callers and few slots, teams of any size, streams that are stalled.
+//! No caller waits forever: many callers and few slots, teams of any size, streams that are
+//! stalled.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,10 +16,10 @@ use super::support::{
 };
 use crate::common::support::{Stalled, assert_nothing_is_left, eventually, raw, watched};
 
-/// More than a ring, so that filled slots are kept back.
+/// More than a ring, so that filled slots are held back.
 const LENGTH: usize = 12 * SLOT + 5;
 
-/// Up and down again by slices, then as a batch.
+/// Copies up and down again, as a slice and then as a batch.
 pub fn roundtrip(device: &Device, stream: &Stream, length: usize, seed: u64) {
     let source = bytes(length, seed);
     let mut gpu = device.alloc(length).unwrap();
@@ -115,7 +116,7 @@ fn teams_that_cannot_be_are_refused() {
     assert_eq!(error.kind(), pinlane::ErrorKind::InvalidValue);
 }
 
-/// How a stream may be kept from coming to a copy.
+/// What may keep a stream from starting a copy.
 #[derive(Clone, Copy, Debug)]
 enum Hold {
     Itself,
@@ -125,7 +126,7 @@ enum Hold {
     Conflict,
 }
 
-/// Copies that wait for their stream hold no slots: those of other streams go on.
+/// Copies that wait for their stream hold no slots: copies of other streams continue.
 #[test]
 fn a_stalled_stream_holds_no_slots() {
     watched(|| {
@@ -143,13 +144,13 @@ fn a_held_stream(execution: Execution, hold: Hold, used_before: bool) {
     let emulator = Emulator::builder().execution(execution).build();
     let device = device(&emulator);
     let [held, holder, free, exposed] = [(); 4].map(|()| device.stream().unwrap());
-    // Its handle is known, as that of a stalled stream is: both take slots of the same part.
+    // Its handle is known outside, like that of a stalled stream: both take slots of the same part.
     let _ = raw(&exposed);
     if used_before {
         roundtrip(&device, &held, LENGTH, 1);
     }
     let mut gpus: Vec<_> = (0..4).map(|_| device.alloc::<u8>(LENGTH).unwrap()).collect();
-    // Known to `held` alone, so that there is no other reason to wait.
+    // Only `held` has used them, so there is no other reason to wait.
     gpus.iter_mut().for_each(|gpu| drop(held.fill(gpu, 0).unwrap()));
     held.synchronize().unwrap();
     let stalled = match hold {
@@ -167,7 +168,7 @@ fn a_held_stream(execution: Execution, hold: Hold, used_before: bool) {
             .iter_mut()
             .map(|gpu| scope.spawn(|| held.upload_slice(&source, gpu).unwrap()))
             .collect();
-        // Time for them to take slots, if they were to.
+        // Gives them time to take slots, which they must not.
         for round in 0..20 {
             roundtrip(&device, &free, LENGTH, round);
             roundtrip(&device, &exposed, LENGTH, round);
@@ -181,7 +182,8 @@ fn a_held_stream(execution: Execution, hold: Hold, used_before: bool) {
     assert_nothing_is_left(&emulator);
 }
 
-/// Small copies do not wait for their stream; however many are held up, the ring is for others.
+/// Small copies do not wait for their stream. However many are held up, the ring stays free for
+/// others.
 #[test]
 fn small_copies_that_are_held_up_leave_the_ring_alone() {
     watched(|| {
@@ -197,7 +199,7 @@ fn small_copies_that_are_held_up_leave_the_ring_alone() {
                 done.store(true, Ordering::Relaxed);
                 gpus
             });
-            // They come to the end of their page-locked memory, or of themselves.
+            // They run until their page-locked memory is used up, or until all are made.
             let copies = || emulator.calls(pinlane::driver::Call::CopyH2D);
             eventually("a copy", || copies() > 0);
             thread::sleep(std::time::Duration::from_millis(20));

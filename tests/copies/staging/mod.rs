@@ -1,8 +1,7 @@
-//! Copies of pageable memory, and batches, on the emulated device, against a plain model: what
-//! `memcpy` would do.
+//! Copies of pageable memory, and batches, on the emulated device, against `memcpy` as the model.
 //!
-//! Slots are so small that every boundary is near. `PROPTEST_CASES` sets how many random batches
-//! there are.
+//! Slots are small, so that the tests meet every boundary. `PROPTEST_CASES` sets the number of
+//! random batches.
 
 mod batches;
 mod faults;

@@ -1,4 +1,4 @@
-//! Copies inside the function that is told of each item.
+//! Copies inside the function that is called for each item.
 
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::{ErrorKind, PinnedPool, batch::Download};
@@ -27,7 +27,7 @@ fn copies_through_slots_are_refused_while_slots_are_in_use() {
             told += 1;
             let error = other.upload_slice(landed, spare.slice_mut(..5000).unwrap()).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Unsupported);
-            // A small one takes no slot.
+            // A small copy takes no slot.
             other.upload_slice(&landed[..64], spare.slice_mut(..64).unwrap()).unwrap();
         })
         .unwrap();

@@ -34,7 +34,7 @@ fn check(copies: &[Copy], execution: Execution, seed: u64, batches: bool) {
     let builder = Emulator::builder().devices(2).execution(execution).seed(seed);
     let emulator = builder.batches(batches).build();
     let devices = [0, 1].map(|ordinal| device_of(&emulator, ordinal, tiny()));
-    // All read one buffer of their device, wherever they like; each writes its own part.
+    // All copies read one buffer of their device, at any place. Each writes its own part.
     let data = [0, 1].map(|device| bytes(9100, seed ^ device));
     let sources: [DeviceBuf<u8>; 2] = [0, 1].map(|n| upload(&devices[n], &data[n]));
     let mut ranges = [vec![], vec![]];
@@ -94,7 +94,7 @@ fn more_copies_than_the_ring_has_room_for_their_items() {
     check(&copies, Execution::Lazy, 1, true);
 }
 
-/// The kernel reads its list when its turn comes. Until then no other batch gets that memory.
+/// The kernel reads its list when it runs. Until then no other batch gets that memory.
 #[test]
 fn lists_are_kept_until_they_are_read() {
     for execution in EXECUTIONS {

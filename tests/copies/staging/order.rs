@@ -1,5 +1,5 @@
-//! Copies through slots and batches are ordered with everything else, whatever streams there are,
-//! and leave the caller's memory alone once they have returned.
+//! Copies through slots and batches are ordered with all other work on all streams, and do not
+//! access the caller's memory after they have returned.
 
 use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Execution};
@@ -81,7 +81,8 @@ fn the_source_may_be_reused_at_once() {
     });
 }
 
-/// A copy waits for work on other streams that uses its device memory, and later work for it.
+/// A copy waits for work on other streams that uses its device memory, and later work waits for the
+/// copy.
 #[test]
 fn copies_are_ordered_with_other_streams() {
     machines(|_, device| {
@@ -111,7 +112,7 @@ fn copies_are_ordered_with_other_streams() {
     });
 }
 
-/// Page-locked entries know of the batch: the host waits for it, other streams do.
+/// Page-locked entries know of the batch: the host and other streams wait for it.
 #[test]
 fn page_locked_entries_know_of_the_batch() {
     machines(|_, device| {
@@ -124,7 +125,7 @@ fn page_locked_entries_know_of_the_batch() {
             let items = hosts.iter().zip(&mut gpus).map(|(host, gpu)| Upload::new(host, gpu));
             let mut items = items.collect::<Vec<_>>();
             stream.upload_batch_by(path, &mut items).unwrap();
-            // Written again at once: only once the device has read it.
+            // The host writes again at once: this waits until the device has read.
             hosts.iter_mut().for_each(|host| host.write().unwrap().fill(0x55));
             let whole: Vec<_> = gpus.iter().map(|gpu| contents(device, gpu)).collect();
             assert!(whole.iter().all(|gpu| *gpu == source), "{path}");
@@ -141,7 +142,7 @@ fn page_locked_entries_know_of_the_batch() {
     });
 }
 
-/// Dropped while the stream has not even begun: the memory is freed behind the batch.
+/// Buffers are dropped before the stream has begun: their memory is freed after the batch.
 #[test]
 fn buffers_may_be_dropped_in_flight() {
     watched(|| {
@@ -168,7 +169,7 @@ fn buffers_may_be_dropped_in_flight() {
     });
 }
 
-/// Between a batch's buffers, too.
+/// Also copies between the buffers of a batch.
 #[test]
 fn copies_between_buffers_are_ordered() {
     machines(|_, device| {
@@ -187,7 +188,7 @@ fn copies_between_buffers_are_ordered() {
     });
 }
 
-/// A slot is filled again only when the device has read it: one ring, many copies, nobody waits in
+/// A slot is filled again only when the device has read it: one ring, many copies, no wait in
 /// between.
 #[test]
 fn slots_are_not_filled_again_too_early() {
@@ -210,8 +211,8 @@ fn slots_are_not_filled_again_too_early() {
     }
 }
 
-/// Others may use what lies between the batch's views of a buffer, also while the batch is being
-/// made.
+/// Other work may use the bytes between the batch's views of a buffer, also while the batch is
+/// being made.
 #[test]
 fn uses_between_the_views_are_not_forgotten() {
     watched(|| {
@@ -231,7 +232,7 @@ fn uses_between_the_views_are_not_forgotten() {
                     [Upload::new(&source[..1000], first), Upload::new(&source[1000..], last)];
                 stream.upload_batch_by(Route::Copies, &mut items).unwrap();
             });
-            // It has looked for conflicts once it waits for its stream.
+            // When the batch waits for its stream, it has looked for conflicts.
             let waits =
                 || emulator.calls(Call::EventSynchronize) + emulator.calls(Call::StreamSynchronize);
             eventually("the batch waits", || waits() > 0);

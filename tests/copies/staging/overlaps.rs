@@ -1,5 +1,5 @@
-//! Destinations that overlap, possible in borrowed memory only, are refused before anything is
-//! enqueued.
+//! Destinations that overlap, which is possible only in borrowed memory, are refused before
+//! anything is enqueued.
 
 use pinlane::emulated::Emulator;
 use pinlane::{
@@ -12,8 +12,8 @@ use crate::common::support::all_calls;
 
 /// The same memory twice.
 fn twice(device: &Device, gpu: &DeviceBuf<u8>) -> [DeviceBuf<u8>; 2] {
-    // SAFETY: the buffer outlives both in every test; it is used through them only, and nothing was
-    // enqueued on it that is not complete.
+    // SAFETY: the buffer outlives both in every test. It is used only through them, and all work
+    // enqueued on it before is complete.
     [(); 2].map(|()| unsafe { device.borrow_memory(gpu.as_device_ptr(), gpu.len()) }.unwrap())
 }
 
@@ -22,7 +22,7 @@ fn rig() -> (Emulator, Device, Stream, DeviceBuf<u8>) {
     let device = device(&emulator);
     let stream = device.stream().unwrap();
     let gpu = upload(&device, &[0xee; 1000]);
-    // So that everything that is made once is there.
+    // Makes everything that is made once.
     stream.upload_slice(&[0; 500], &mut device.alloc(500).unwrap()).unwrap().wait().unwrap();
     let mut other = device.alloc::<u8>(1).unwrap();
     stream.upload_batch(&mut [Upload::new(&[1], &mut other)]).unwrap();
@@ -35,7 +35,7 @@ fn overlapping_destinations_are_refused() {
     let pool = PinnedPool::builder(&device).build().unwrap();
     let (ordinary, locked) = (bytes(1000, 1), pinned(&pool, &bytes(1000, 2)));
     let [mut first, mut second] = twice(&device, &gpu);
-    // The second begins in the first, ends in it, is it, lies in it, holds it; in either order.
+    // The second range begins in the first, equals it, lies in it, or contains it; in either order.
     let ranges =
         [(0..10, 9..20), (0..10, 0..10), (0..10, 3..4), (5..6, 0..999), (500..600, 0..501)];
     for (one, two) in ranges {
@@ -60,7 +60,7 @@ fn overlapping_destinations_are_refused() {
     assert_eq!(emulator.findings(), []);
 }
 
-/// So many that several threads look at them; wherever the two are that overlap.
+/// Enough that several threads check them, wherever the two are that overlap.
 #[test]
 fn overlaps_among_thousands_are_found() {
     let (emulator, device, stream, _) = rig();
@@ -104,7 +104,7 @@ fn neighbours_and_empty_ranges_do_not_overlap() {
     assert_eq!(emulator.findings(), []);
 }
 
-/// Single copies, too: what a batch refuses is refused one by one.
+/// Single copies refuse the same overlaps as a batch.
 #[test]
 fn overlapping_single_copies_are_refused() {
     let (emulator, device, stream, gpu) = rig();
@@ -127,14 +127,14 @@ fn overlapping_single_copies_are_refused() {
     assert_eq!(all_calls(&emulator), before, "nothing was enqueued");
     // Neighbours do not overlap.
     let neighbours = stream.copy(first.slice(..10).unwrap(), second.slice_mut(10..20).unwrap());
-    // `gpu` itself does not know what its borrowers do.
+    // `gpu` does not know of the uses of the borrowed buffers.
     neighbours.unwrap().wait().unwrap();
     std::fs::remove_file(&file).unwrap();
     assert_eq!(contents(&device, &gpu), [0xee; 1000]);
     assert_eq!(emulator.findings(), []);
 }
 
-/// What is only read may be read twice.
+/// Memory that is only read may be read twice.
 #[test]
 fn sources_may_overlap() {
     let (emulator, device, stream, gpu) = rig();

@@ -1,5 +1,5 @@
-//! Which way a batch takes: the rules, seen by the calls that are made; and routes that are not
-//! possible.
+//! The route of a batch: the rules, checked by the calls that are made; and routes that are
+//! impossible.
 
 use pinlane::batch::{Download, Route, Upload};
 use pinlane::driver::Call::{self, CopyBatch, CopyD2H, CopyH2D, MoveItems};
@@ -36,7 +36,7 @@ struct Shape {
 }
 
 impl Rig {
-    /// By which calls a batch of that shape goes up, and down.
+    /// The calls with which a batch of this shape goes up, and down.
     fn calls(&self, stream: &Stream, shape: Shape) -> [Vec<Call>; 2] {
         let Shape { locked, blocks, bytes: each, gap } = shape;
         let whole = blocks * (each + gap);

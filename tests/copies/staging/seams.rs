@@ -1,5 +1,5 @@
-//! Page-locked memory of several registrations, and buffers that are neighbours on the device: no
-//! copy spans two of them.
+//! Page-locked memory of several registrations, and adjacent buffers on the device: no copy spans
+//! two of them.
 
 use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Execution, Fault};
@@ -22,7 +22,7 @@ fn entries_on_a_seam_are_split() {
     }
 }
 
-/// The first part of the copy has reached the device, the second one has not.
+/// The first part of the copy has reached the device, the second has not.
 #[test]
 fn a_copy_that_fails_at_a_seam_is_a_use_all_the_same() {
     for batch in [false, true] {
@@ -58,7 +58,8 @@ fn check(emulator: &Emulator) {
     let pool = PinnedPool::builder(&device).build().unwrap();
     let source = bytes(6000, 1);
     let mut host = pool.alloc::<u8>(2 * PART + 9000).unwrap();
-    // Before a seam, on one, behind it, at its very place, and neighbours that would be one copy.
+    // Ranges before a seam, across it, after it and at it, and adjacent ranges that would be one
+    // copy.
     let places = [PART - 900..PART - 1, PART - 1..PART + 700, PART + 700..PART + 701];
     let others = [2 * PART - 3000..2 * PART, 2 * PART..2 * PART + 500];
     let places: Vec<_> = places.into_iter().chain(others).collect();
@@ -94,7 +95,7 @@ fn check(emulator: &Emulator) {
     assert_nothing_is_left(emulator);
 }
 
-/// They may be two allocations.
+/// Adjacent buffers may be two allocations.
 #[test]
 fn no_copy_spans_two_device_buffers() {
     let emulator = Emulator::new();
@@ -104,10 +105,10 @@ fn no_copy_spans_two_device_buffers() {
     let source = bytes(1000, 1);
     let host = pinned(&pool, &source);
     let mut gpu = device.alloc::<u8>(1000).unwrap();
-    // Until then the memory is not there for everybody.
+    // Until then the memory is not usable on every stream.
     stream.fill(&mut gpu, 0).unwrap().wait().unwrap();
     for locked in [false, true] {
-        // SAFETY: `gpu` outlives both, and nobody else uses it meanwhile.
+        // SAFETY: `gpu` outlives both, and nothing else uses it during their lives.
         let [mut first, mut second] = [0, 500]
             .map(|at| unsafe { device.borrow_memory(gpu.as_device_ptr() + at, 500) }.unwrap());
         let before = emulator.calls(Call::CopyH2D);

@@ -1,4 +1,4 @@
-//! Streams that are not this crate's own, streams and threads on which nothing may be enqueued.
+//! Foreign streams, and streams and threads on which nothing may be enqueued.
 
 use std::thread;
 
@@ -16,7 +16,7 @@ use crate::common::support::{all_calls, assert_nothing_is_left, eventually, raw,
 /// More than a ring.
 const LENGTH: usize = 4 * SLOT + 5;
 
-/// All that this crate does with pageable memory and batches on a stream, and what came of it.
+/// Every copy of pageable memory and batches on a stream, with the results.
 struct Everything {
     source: Vec<u8>,
     target: Vec<u8>,
@@ -111,7 +111,7 @@ fn default_streams_do_everything_but_batch_calls() {
             let expected = if number == 0 { Err(ErrorKind::Unsupported) } else { Ok(()) };
             assert_eq!(kind, expected);
         }
-        // One whose handle somebody else has.
+        // A stream whose handle is known outside the crate.
         let exposed = device.stream().unwrap();
         let _ = raw(&exposed);
         try_all(everything.run(&exposed)).unwrap();
@@ -120,7 +120,7 @@ fn default_streams_do_everything_but_batch_calls() {
     }
 }
 
-/// However many threads help with a copy, none of them may enqueue there.
+/// Threads that help with a copy must not enqueue on the caller's default stream.
 #[test]
 fn a_threads_default_stream_takes_large_copies() {
     watched(|| {
@@ -205,7 +205,7 @@ fn memory_of_another_driver_is_refused() {
     let before = results.len();
     results.retain(|result| result.as_ref().is_err_and(|e| e.kind() == ErrorKind::WrongDevice));
     assert_eq!(results.len(), before);
-    // The host's side alone.
+    // Host memory only.
     let mut gpu = device.alloc::<u8>(LENGTH).unwrap();
     let copies = [Route::Copies, Route::BatchCall, Route::Kernel];
     for path in copies {
@@ -230,7 +230,7 @@ fn memory_of_another_device_is_refused() {
     results.truncate(results.len() - 3);
     let is_refused = |result: Result<()>| result.is_err_and(|e| e.kind() == ErrorKind::WrongDevice);
     assert!(results.into_iter().all(is_refused));
-    // Page-locked memory is for all devices.
+    // Page-locked memory is usable by all devices.
     let mut gpu = second.alloc::<u8>(LENGTH).unwrap();
     for path in [Route::Copies, Route::BatchCall, Route::Kernel] {
         let mut items = [Upload::new(&everything.host, &mut gpu)];
@@ -256,7 +256,7 @@ fn a_forked_child_is_refused_everything() {
     in_a_forked_child(|| {
         let before = all_calls(&emulator);
         let refused = all_are(everything.run(&stream), ErrorKind::ForkedProcess);
-        // So many that the team would be asked.
+        // Enough that the team would help.
         let views = super::support::views(&mut gpu, (0..5000).map(|n| n..n + 1)).into_iter();
         let items = views.zip(many.chunks(1)).map(|(dst, src)| Upload::new(src, dst));
         let mut items = items.collect::<Vec<_>>();
@@ -265,7 +265,7 @@ fn a_forked_child_is_refused_everything() {
         let no_call = all_calls(&emulator) == before;
         [refused, batches, no_call].iter().position(|&right| !right).map_or(0, |n| n as i32 + 1)
     });
-    // The parent goes on.
+    // The parent continues.
     try_all(everything.run(&stream)).unwrap();
     eventually("all ran", || stream.synchronize().is_ok());
 }

@@ -1,4 +1,4 @@
-//! What the tests of staged copies and batches do over and over.
+//! Helpers of the tests of staged copies and batches.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use pinlane::staging::{CopyTeam, Staging};
 use pinlane::{Device, DeviceBuf, DeviceSliceMut, PinnedBuf, PinnedPool, Result, Stream, Ticket};
 use proptest::test_runner::Config;
 
-/// What a slot holds in [`tiny`] rings, of three slots.
+/// The bytes of a slot in [`tiny`] rings, which have three slots.
 pub const SLOT: usize = 4096;
 
 pub const ROUTES: [Route; 3] = [Route::Copies, Route::BatchCall, Route::Kernel];
@@ -48,8 +48,8 @@ impl ByRoute for Stream {
 
 pub const EXECUTIONS: [Execution; 2] = [Execution::Eager, Execution::Lazy];
 
-/// A slot is one unit: every copy is its caller's alone. Uploads of more than five slots are
-/// written through the caches.
+/// A slot is one unit, so the caller alone makes every copy. Uploads of more than five slots are
+/// written through the cache.
 pub fn tiny() -> Staging {
     let slots = Staging::new().slot_bytes(SLOT).ring_bytes(3 * SLOT);
     slots.first_bytes(1024).unit_bytes(1024).direct_bytes(100).streaming_bytes(5 * SLOT)
@@ -110,7 +110,7 @@ pub fn views<'a>(
     ranges.map(view).collect::<Option<_>>().expect("ascending, and in the buffer")
 }
 
-/// What the device holds, by a copy that goes neither through slots nor in a batch.
+/// The contents of a device buffer, by a copy that goes neither through slots nor in a batch.
 pub fn contents(device: &Device, gpu: &DeviceBuf<u8>) -> Vec<u8> {
     let pool = PinnedPool::builder(device).build().unwrap();
     let mut host = pool.alloc(gpu.len()).unwrap();

@@ -1,4 +1,4 @@
-//! What the first large copy needs, made ahead.
+//! `warm_up` makes what the first large copy needs.
 
 use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Fault};
@@ -30,7 +30,7 @@ fn a_device_can_be_warmed_up_before_its_first_copy() {
     assert_eq!(emulator.findings(), []);
 }
 
-/// What cannot be made ahead fails in the first copy, with its reason.
+/// If the warm-up fails, the first copy fails with the same reason.
 #[test]
 fn a_warm_up_that_fails_leaves_the_reason_to_the_first_copy() {
     let emulator = Emulator::new();
@@ -63,7 +63,7 @@ fn the_ring_is_page_locked_in_two_pieces() {
     assert_eq!((page_locked, emulator.usage().host_bytes), ([2, 0], bytes));
 }
 
-/// What copies have made already is not made again: the ring is never larger than it may be.
+/// A warm-up does not make what copies have made already: the ring does not exceed its limit.
 #[test]
 fn a_warm_up_behind_a_copy_page_locks_the_rest_of_the_ring() {
     let bytes = 32 << 20;
@@ -80,7 +80,8 @@ fn a_warm_up_behind_a_copy_page_locks_the_rest_of_the_ring() {
     assert_eq!(emulator.usage().host_bytes, bytes);
 }
 
-/// If the system does not page-lock so much, slots come one by one, as far as it does.
+/// If the system does not page-lock that much in one call, slots are made one by one, as far as it
+/// allows.
 #[test]
 fn a_ring_that_is_refused_in_one_piece_is_made_slot_by_slot() {
     let bytes = 32 << 20;
@@ -91,7 +92,7 @@ fn a_ring_that_is_refused_in_one_piece_is_made_slot_by_slot() {
     emulator.limit_page_locked(9 << 20);
     device.warm_up();
     stream.upload_slice(&vec![7u8; bytes], &mut gpu).unwrap().wait().unwrap();
-    // They are made while the device copies out of the first one.
+    // They are made while the device copies from the first one.
     eventually("two slots of 4 MiB", || emulator.usage().host_bytes == 8 << 20);
     let mut back = vec![0; bytes];
     stream.download_slice(&gpu, &mut back).unwrap();

@@ -1,4 +1,4 @@
-//! What the host knows, and what it uses itself.
+//! Races with the host: what it has waited for, and what it reads and writes itself.
 
 use std::ptr::NonNull;
 
@@ -85,7 +85,7 @@ fn rule_16_a_query_that_says_not_ready_tells_nothing() {
     );
 }
 
-/// A buffer waits for the uses that it knows of. What goes around it, the machine knows.
+/// A buffer waits for the uses that it knows. The machine also knows the uses that bypass it.
 #[test]
 fn a_buffer_tells_what_the_host_reads_and_writes() {
     for writes in [false, true] {
@@ -111,7 +111,7 @@ fn a_buffer_tells_what_the_host_reads_and_writes() {
     }
 }
 
-/// What the host did before a call is ordered before the operation, and what it does next is not.
+/// The host's accesses before a call are ordered before the operation. Its later accesses are not.
 #[test]
 fn a_call_is_ordered_behind_what_its_thread_has_done() {
     twins("host write on host after CopyH2D on stream B", |rig, emulator, ordered| {
@@ -137,14 +137,14 @@ fn rule_24_a_host_function_is_an_operation_of_its_stream() {
         let on = if ordered { stream } else { other };
         rig.launch(on, function);
         if ordered {
-            // What follows it on the stream is ordered behind what it did.
+            // Later work on the stream is ordered after the function's accesses.
             rig.upload_from(stream, a, host);
         }
         rig.synchronize(on);
     });
 }
 
-/// It may wake a thread by any way, before it returns.
+/// It may notify a thread in any way, before it returns.
 #[test]
 fn rule_24_a_host_function_may_tell_the_host_that_all_before_it_is_complete() {
     twins("Fill(0x02) on stream C after Fill(0x01) on stream B", |rig, _, ordered| {
@@ -173,7 +173,7 @@ fn another_thread_is_told_unless_threads_are_apart() {
                 }
                 rig.fill(second, a, 2);
             });
-            // The other thread knows what was known when it began.
+            // The other thread starts with what the first one knew at the start.
             assert!(has_begun.recv().unwrap());
             rig.fill(first, a, 1);
             rig.synchronize(first);

@@ -1,4 +1,4 @@
-//! Allocations, frees, and which bytes an operation uses.
+//! Allocations, frees, and the bytes that an operation uses.
 
 use std::ptr::NonNull;
 
@@ -33,7 +33,7 @@ fn memory_is_freed_behind_its_uses() {
     });
 }
 
-/// Eager, the memory is gone by then; whether it is, no order says.
+/// On this eager machine the memory is freed before the use, but no order ensures that.
 #[test]
 fn a_use_that_is_parallel_to_a_free_is_a_race_besides() {
     let (rig, emulator) = machine(Emulator::builder());
@@ -47,7 +47,7 @@ fn a_use_that_is_parallel_to_a_free_is_a_race_besides() {
     assert_eq!(race.first.access, RacingAccess::Free);
 }
 
-/// The copy is complete, eager; but who frees does not know that.
+/// On this eager machine the copy is complete, but the freeing thread has not learned that.
 #[test]
 fn rule_22_host_memory_is_freed_when_the_host_knows_that_its_uses_are_complete() {
     let run = |ordered: bool, registered: bool| {
@@ -100,7 +100,7 @@ fn memory_at_the_same_address_is_other_memory() {
             rig.upload_from(stream, a, host);
             rig.driver.host_unregister(host).unwrap();
         }
-        // `a` races as well; the sources do not, which were freed in flight.
+        // The uploads to `a` race as well. The sources that were freed in flight do not.
         let kinds = emulator.findings().into_iter().map(|found| found.kind);
         let freed = kinds.filter(|&kind| kind == FindingKind::FreedInFlight).count();
         assert_eq!(freed, number + 1);
@@ -148,7 +148,7 @@ fn rule_08_every_copy_of_a_batch_is_a_use() {
     });
 }
 
-/// Whether its items are in host memory, known at the call, or in device memory.
+/// Its items are in host memory, where the call reads them, or in device memory.
 #[test]
 fn rule_35_a_kernel_uses_its_items_and_what_they_name() {
     for on_device in [false, true] {
@@ -191,7 +191,7 @@ fn rule_04_what_a_pageable_copy_may_do_orders_nothing() {
                     emulator.host_reads(plain.as_ptr(), BYTES);
                 }
             }
-            // A copy that is torn is two.
+            // A torn copy counts as two operations.
             let found = emulator.findings();
             assert!((1..=2).contains(&found.len()), "seed {seed}");
             for finding in &found {
@@ -205,7 +205,7 @@ fn rule_04_what_a_pageable_copy_may_do_orders_nothing() {
     }
 }
 
-/// On the device such a copy has its place in the stream; what it reads of the host has none.
+/// The device's part of such a copy has a place in the stream. Its reads of host memory have none.
 #[test]
 fn rule_04_a_pageable_source_is_read_ahead_of_what_the_stream_has_to_do_first() {
     for seed in 0..8 {
@@ -241,7 +241,7 @@ fn rule_04_a_pageable_source_is_read_ahead_of_a_host_function() {
         let mut plain = vec![0; BYTES];
         let source = if page_locked { host.as_ptr() } else { plain.as_mut_ptr() };
         let (address, machine) = (source as usize, emulator.clone());
-        // So that the call of the copy comes before the function does.
+        // So that the call of the copy comes before the function's write.
         rig.launch(stream, || std::thread::sleep(std::time::Duration::from_millis(20)));
         rig.launch(stream, move || machine.host_writes(address as *const u8, BYTES));
         // SAFETY (of all calls of the driver here): as in `rig`.

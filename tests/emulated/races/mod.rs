@@ -1,9 +1,10 @@
-//! What orders two operations, and what does not (docs/semantics.md, "Races").
+//! Which edges order two operations (docs/semantics.md, "Races").
 //!
-//! Each test has a program that one edge orders, and its twin without that edge. Both run well: the
-//! machines here are eager. The twin has one finding all the same, which names both operations.
+//! Each test has a program that one edge orders, and its twin without that edge. Both compute the
+//! same, because the machines here are eager. But the twin has one finding, which names both
+//! operations.
 //!
-//! Streams are lettered in the order of their creation, and every `memory` takes one.
+//! Streams get letters in the order of their creation. Each `memory` creates one.
 //!
 //! ```text
 //!   streams   streams, events, default streams     host     what the host knows
@@ -24,16 +25,16 @@ use pinlane::emulated::{Builder, Emulator, FindingKind, Race, RacingUse};
 
 use crate::rig::{BYTES, Rig};
 
-// SAFETY (of all calls of the driver in this folder): as in `rig`. Some programs race: they do so
-// on the emulated device, for which that is a finding and nothing else. What the host does to
-// memory that is in use is told to the machine, and not done.
+// SAFETY (of all calls of the driver in this folder): as in `rig`. Some programs race, but only on
+// the emulated device, for which a race is a finding and nothing else. Where the host would access
+// memory in use, the test only announces the access to the machine.
 
 fn machine(builder: Builder) -> (Rig, Emulator) {
     let emulator = builder.memory_bytes(1 << 24).build();
     (Rig { driver: emulator.driver(), device: 0 }, emulator)
 }
 
-/// The one race of a run.
+/// The only race of a run.
 fn only_race(emulator: &Emulator) -> Race {
     let findings = emulator.findings();
     assert_eq!(findings.len(), 1, "{findings:#?}");

@@ -1,4 +1,4 @@
-//! What a race says, and when nothing is said.
+//! The texts of races, and cases without a report.
 
 use pinlane::CudaCode;
 use pinlane::driver::{DevicePtr, RawStream};
@@ -47,7 +47,7 @@ fn one_operation_is_reported_once_for_each_stream_that_it_races_with() {
     assert_eq!(emulator.findings().len(), 2);
 }
 
-/// Whether this program was compiled with the lines of its code.
+/// Whether this program was compiled with line numbers.
 fn knows_its_lines() -> bool {
     std::backtrace::Backtrace::force_capture().to_string().contains("reports.rs:")
 }
@@ -149,7 +149,7 @@ fn what_would_help_is_said_for_each_kind_of_attempt() {
     );
 }
 
-/// A lost device ends what the host can learn.
+/// From a lost device the host learns nothing more.
 #[test]
 fn a_wait_that_fails_tells_nothing() {
     let (rig, emulator) = machine(Emulator::builder().devices(2));

@@ -1,4 +1,4 @@
-//! What orders streams: events, and the rules of the default streams.
+//! The order between streams: events, and the rules of the default streams.
 
 use pinlane::emulated::Emulator;
 
@@ -122,7 +122,7 @@ fn rule_12_an_event_and_a_wait_outlive_their_stream() {
             }
             rig.driver.event_destroy(event).unwrap();
         }
-        // Streams that come and go do not take the place of the one that is gone.
+        // Streams that are created and destroyed later do not replace the destroyed one.
         for _ in 0..100 {
             let short = rig.stream(true);
             // SAFETY: as in `rig`.

@@ -1,5 +1,5 @@
-//! What the host does to page-locked memory, seen by the machine itself: loads and stores of this
-//! file, that nobody tells it of.
+//! The machine itself sees the host's accesses to page-locked memory: the loads and stores of this
+//! file, which nothing announces to it.
 
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
@@ -14,7 +14,7 @@ use crate::common::process::{full_name, run_alone};
 use crate::rig::{BYTES, Rig};
 
 // SAFETY (of all loads and stores in this file): the memory is allocated and not freed. The machine
-// is eager, or the operation that uses the bytes is complete or does not write to them: so nobody
+// is eager, or the operation that uses the bytes is complete or does not write to them. So nothing
 // else accesses them at that moment.
 
 fn watched() -> pinlane::emulated::Builder {
@@ -69,7 +69,7 @@ fn the_finding_names_the_line_and_the_byte() {
         return;
     };
     assert!(site.file.ends_with("watched.rs"), "{site}");
-    // The load itself is inlined or called: one of the two lines.
+    // The load is inlined or called, so the site is one of two lines.
     assert!(site.line == line || site.line < 40, "{site}");
     (0..BYTES).for_each(|at| _ = load(host, at));
     assert_eq!(emulator.findings().len(), 1, "told once");
@@ -90,7 +90,7 @@ fn a_store_to_a_source_in_flight_is_found_and_a_load_from_it_is_fine() {
     });
 }
 
-/// Bytes beside those in use may be used, and are no reason to look away.
+/// The host may use the bytes beside those in use. After that the machine still sees the page.
 #[test]
 fn other_bytes_of_the_page_are_free() {
     let (rig, emulator) = machine(watched());
@@ -156,7 +156,7 @@ fn a_host_function_may_use_what_it_is_ordered_behind() {
     }
 }
 
-/// The crate's own copies, its pool and its threads see nothing of it.
+/// The crate's own copies, pool and threads work as without the watch.
 #[test]
 fn buffers_of_the_pool_work_as_ever() {
     for execution in [Execution::Eager, Execution::Lazy] {
@@ -174,7 +174,7 @@ fn buffers_of_the_pool_work_as_ever() {
         for (number, host) in small.iter().enumerate() {
             assert!(host.read().unwrap().iter().all(|&byte| byte == number as u8));
         }
-        // What is not page-locked is staged, by threads.
+        // Pageable memory is staged, by threads.
         let long: Vec<u8> = (0..5 << 20).map(|at| (at % 251) as u8).collect();
         let mut there = device.alloc::<u8>(long.len()).unwrap();
         let mut back = vec![0; long.len()];
@@ -185,7 +185,7 @@ fn buffers_of_the_pool_work_as_ever() {
     }
 }
 
-/// Pools register their memory elsewhere, which no machine could watch.
+/// On other machines pools register their memory. A machine cannot watch registered memory.
 #[test]
 fn a_race_on_a_buffer_of_a_default_pool_is_found() {
     for waits in [false, true] {
@@ -212,7 +212,7 @@ fn a_race_on_a_buffer_of_a_default_pool_is_found() {
     }
 }
 
-/// A system call does not fault: it fails. Who says that the host writes opens the page.
+/// A system call does not fault: it fails. Announcing the host's write opens the page.
 #[test]
 fn a_system_call_on_a_closed_page_fails_until_the_machine_is_told() {
     let (rig, emulator) = machine(watched());
@@ -261,7 +261,8 @@ fn memory_is_freed_and_freed_in_flight() {
     assert_eq!(emulator.findings()[0].kind, FindingKind::FreedInFlight);
 }
 
-/// The standard library's handler says what has happened, and needs the thread's signal stack.
+/// The standard library's handler reports the overflow, for which it needs the thread's signal
+/// stack.
 #[test]
 fn a_stack_that_overflows_is_reported_as_ever() {
     const NAME: &str = "a_stack_that_overflows_is_reported_as_ever";
@@ -288,7 +289,7 @@ fn a_stack_that_overflows_is_reported_as_ever() {
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{said}");
 }
 
-/// A fault that is none of these is what it was before.
+/// Any other fault does what it did without the watch.
 #[test]
 fn a_fault_elsewhere_ends_the_process() {
     const NAME: &str = "a_fault_elsewhere_ends_the_process";

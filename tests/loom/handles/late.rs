@@ -1,9 +1,9 @@
-//! Calls that are late: their handle is stale, their slot has another object, or their thread has
-//! its home or its record no more.
+//! Late calls: their handle is stale, their slot has another object, or their thread no longer has
+//! its home or its record.
 
 use super::*;
 
-/// The thread at home comes with a stale handle, and is slow: its slot has become another thread's
+/// The thread at home makes a slow call with a stale handle. Its slot has become another thread's
 /// home, whose calls it must not disturb.
 #[test]
 fn a_late_call_at_home_says_nothing_about_the_slots_next_object() {
@@ -29,8 +29,8 @@ fn a_late_call_at_home_says_nothing_about_the_slots_next_object() {
     }
 }
 
-/// A call leaves an object, and is slow to see whether it was freed. Meanwhile the slot has another
-/// object, which was freed too, while a call is inside.
+/// A call leaves an object, and checks late whether it was freed. By then the slot has another
+/// object, which was freed too while a call is inside.
 #[test]
 fn a_late_call_takes_no_later_object_of_its_slot() {
     for calls in [Calls::Shared, Calls::AtHome, Calls::Counted] {
@@ -53,8 +53,8 @@ fn a_late_call_takes_no_later_object_of_its_slot() {
     }
 }
 
-/// A visitor comes with a stale handle, and is slow: its slot has another object, at whose home
-/// somebody is inside. `same` says whether the home is the one of the first object.
+/// A visitor makes a slow call with a stale handle. Its slot has another object, and a call is
+/// inside at that object's home. `same` says whether the home is that of the first object.
 fn late_visitor(same: bool) {
     explore(3, move || {
         let table = Table::new(Calls::AtHome);
@@ -69,7 +69,7 @@ fn late_visitor(same: bool) {
         };
         let visit = move |user: User<'_>| {
             drop(user.enter(first));
-            // A guess, right or not.
+            // A guessed handle, valid or not.
             if let Ok(inside) = user.enter_alone(first + 1) {
                 inside.set(3);
             }
@@ -94,7 +94,7 @@ fn a_late_visitor_leaves_the_next_object_in_its_home() {
     late_visitor(false);
 }
 
-/// The home ends while its thread makes a handle. Afterwards the slot is at home nowhere.
+/// The home ends while its thread makes a handle. Afterwards the slot has no home.
 #[test]
 fn a_thread_that_is_away_is_at_home_nowhere() {
     explore(3, || {
@@ -112,7 +112,8 @@ fn a_thread_that_is_away_is_at_home_nowhere() {
     });
 }
 
-/// A thread guesses a handle of a slot that was in its home, while another thread makes the handle.
+/// A thread guesses a handle of a slot that was at its home, while another thread makes that
+/// handle.
 #[test]
 fn a_guessed_handle_is_at_home_only_with_its_maker() {
     explore(3, || {
@@ -133,8 +134,8 @@ fn a_guessed_handle_is_at_home_only_with_its_maker() {
     });
 }
 
-/// The thread of a home ends, and makes a last call without its record, which a new thread may
-/// have.
+/// The thread of a home ends. It makes a last call without its record, which a new thread may have
+/// by then.
 #[test]
 fn a_record_that_changes_hands_lets_nobody_in() {
     explore(3, || {
@@ -159,8 +160,8 @@ fn a_record_that_changes_hands_lets_nobody_in() {
     });
 }
 
-/// A call that has an object alone ends its life, while another uses and frees it. The object is
-/// taken once.
+/// A call that has an object exclusively ends its life, while another call uses and frees it. The
+/// object is taken once.
 #[test]
 fn an_object_is_taken_out_or_freed() {
     for calls in [Calls::AtHome, Calls::Counted] {

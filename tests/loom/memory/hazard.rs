@@ -1,4 +1,4 @@
-//! As `src/memory/hazard/mod.rs`, with one use at most.
+//! Like `src/memory/hazard/mod.rs`, with at most one use.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ impl Hazards {
         Ok(())
     }
 
-    /// At the end of a model nothing runs any more.
+    /// At the end of a model nothing is running.
     pub fn wait(&self, _: &Range<usize>, _: Access, _: &'static str) -> Result<()> {
         Ok(())
     }

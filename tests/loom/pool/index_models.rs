@@ -17,7 +17,8 @@ fn slab(number: usize) -> Extent {
     }
 }
 
-/// Runs `change` while another thread looks for a slab. It stays, or is found whole or not at all.
+/// Runs `change` while another thread searches for a slab. If the slab stays, it is found;
+/// otherwise it is found intact or not at all.
 fn while_another_looks(first: &'static [usize], number: usize, stays: bool, change: fn(&Index)) {
     explore(2, move || {
         let index = Arc::new(Index::default());

@@ -1,4 +1,4 @@
-//! A pool of a few blocks, and buffers that notice when two have the same block.
+//! A pool of a few blocks, and buffers that detect if two have the same block.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ pub struct Pool {
     first: usize,
 }
 
-/// What the blocks of a pool hold: how often each was touched.
+/// The contents of a pool's blocks: how often each was accessed.
 struct Contents(Vec<UnsafeCell<u64>>);
 
-// SAFETY: the model checker notices if two threads reach one of them at once.
+// SAFETY: the model checker reports two threads that access one of them at once.
 unsafe impl Sync for Contents {}
 // SAFETY: as above.
 unsafe impl Send for Contents {}
@@ -73,14 +73,14 @@ impl Pool {
         buffer
     }
 
-    /// As `PinnedPool::try_alloc`.
+    /// Like `PinnedPool::try_alloc`.
     pub fn try_alloc(&self) -> Option<Buffer> {
         let own = self.core.hit(0);
         let block = own.or_else(|| self.core.take("test", SIZE, Patience::None).ok());
         block.map(|block| self.buffer(block))
     }
 
-    /// Enters a request into the queue.
+    /// Puts a request into the queue.
     pub fn request(&self) -> Pending {
         Pending(
             self.core.enqueue("test", SIZE, false, Waiter::Thread).expect("it fits in the budget"),
@@ -108,7 +108,7 @@ impl Pool {
         self.core.gate.open();
     }
 
-    /// The last handle goes.
+    /// Drops the last handle.
     pub fn close(&self) {
         self.core.clone().close();
     }
@@ -129,14 +129,14 @@ impl Pool {
     }
 }
 
-/// The thread ends; the model's threads have no destructors.
+/// Does the work of a thread's end, because the model's threads have no destructors.
 pub fn end_of_thread() {
     local::end();
 }
 
 impl Buffer {
     pub fn touch(&self) {
-        // SAFETY: the buffer has its block alone, or the model checker notices.
+        // SAFETY: the buffer has its block exclusively; otherwise the model checker reports it.
         self.contents.0[self.index].with_mut(|contents| unsafe { *contents += 1 });
     }
 

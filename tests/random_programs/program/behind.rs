@@ -1,9 +1,9 @@
-//! What work may have to wait for, as sets of streams: so that the model knows which calls may
-//! block while a stream is stalled, and which may fail, or leave unspecified bytes, once a device
-//! is lost. All others must go on as if nothing had happened.
+//! The streams that work may have to wait for, as sets. From these the model knows which calls may
+//! block while a stream is stalled, and which may fail, or leave unspecified bytes, after the loss
+//! of a device. All other calls must work as usual.
 //!
-//! The sets say what the crate promises to wait for, and nothing more: conflicting uses of buffers,
-//! tickets, and what the default streams wait for by CUDA's own rules.
+//! The sets contain what the crate promises to wait for, and nothing more: conflicting uses of
+//! buffers, tickets, and what the default streams wait for by CUDA's rules.
 
 use std::ops::{BitOr, BitOrAssign};
 
@@ -45,15 +45,15 @@ pub enum Kind {
     PerThread,
 }
 
-/// A stream, or something else that work can be behind: what a device does of its own, and a stall.
+/// A stream, or something else that work may have to wait for: a device's own work, and a stall.
 struct Lane {
     device: usize,
     kind: Kind,
-    /// What the work on it may be behind, itself included.
+    /// What the work on it may have to wait for, including itself.
     behind: Set,
 }
 
-/// What each stream may be behind.
+/// What each stream may have to wait for.
 pub struct Behind {
     lanes: Vec<Lane>,
 }
@@ -79,12 +79,12 @@ impl Behind {
         Some(number)
     }
 
-    /// What a device does of its own.
+    /// A device's own work.
     pub fn own(&self, device: usize) -> Set {
         Set::of(device)
     }
 
-    /// A lane, and nothing that it may be behind.
+    /// A lane, without what it may have to wait for.
     pub fn only(&self, lane: usize) -> Set {
         Set::of(lane)
     }
@@ -93,7 +93,7 @@ impl Behind {
         self.lanes[lane].behind
     }
 
-    /// All that runs on a device.
+    /// All work of a device.
     pub fn on(&self, device: usize) -> Set {
         self.all(|lane| lane.device == device)
     }
@@ -103,7 +103,7 @@ impl Behind {
         lanes.fold(Set::default(), |set, (number, _)| set | Set::of(number))
     }
 
-    /// Work goes to a stream, behind `conflicts`; the answer is all that it may be behind.
+    /// Enqueues work on a stream, after `conflicts`. Returns all that it may have to wait for.
     pub fn enqueue(&mut self, lane: usize, conflicts: Set) -> Set {
         let Lane { device, kind, .. } = self.lanes[lane];
         let waits_for = |other: &&Lane| {
@@ -132,13 +132,13 @@ impl Behind {
         set
     }
 
-    /// Nothing is pending on the stream any more.
+    /// Nothing is pending on the stream.
     pub fn drained(&mut self, lane: usize) {
         self.lanes[lane].behind = Set::of(lane) | Set::of(self.lanes[lane].device);
     }
 }
 
-/// Who may still use a buffer.
+/// The streams that may still use a buffer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Uses {
     readers: Set,
@@ -150,12 +150,12 @@ impl Uses {
         Uses { readers: Set::default(), writers }
     }
 
-    /// What somebody who reads is behind.
+    /// What a read must wait for.
     pub fn for_reading(&self) -> Set {
         self.writers
     }
 
-    /// What somebody who writes, or frees, is behind.
+    /// What a write or a free must wait for.
     pub fn for_writing(&self) -> Set {
         self.readers | self.writers
     }

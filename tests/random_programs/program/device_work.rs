@@ -90,7 +90,7 @@ impl Machine {
         let device = &mut self.on_device[index];
         let range = part.of(device.model.len());
         device.uses.write_by(behind);
-        // Patterns of the lengths that element types have.
+        // Patterns with the lengths of element types.
         let filled = match *pattern {
             [a] => stream.fill(device.buffer.slice_mut(range.clone()).expect("in range"), a),
             [a, b, c, ..] => {
@@ -138,8 +138,8 @@ impl Machine {
         }
     }
 
-    /// What calls may block for, besides memory: a program with a stalled stream stops stalling
-    /// before it waits for that.
+    /// Before a call that may block for `behind`: releases a stalled stream that the call would
+    /// wait for.
     pub(super) fn may_wait_for(&mut self, behind: Set) {
         if self.trouble.is_stalled(behind) {
             self.release();

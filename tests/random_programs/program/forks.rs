@@ -1,8 +1,9 @@
-//! Forks in the middle of a program, while other threads make and end machines that watch.
+//! Forks in the middle of a program, while other threads create and drop machines that watch the
+//! host.
 //!
-//! The child does what it can to its parent's memory, and uses a device of its own. The parent goes
-//! on, and agrees with the model. The program that forks may watch the host or not, and its pool
-//! may register its memory or allocate it.
+//! The child writes to its parent's memory wherever it can, and uses a device of its own. The
+//! parent continues, and agrees with the model. The program's machine may watch the host or not,
+//! and its pool may register its memory or allocate it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use pinlane::emulated::Emulator;
 use super::{Machine, Memory, Op};
 use crate::common::process::{copies, is_mapped, watches};
 
-/// What is wrong in a child, by its status.
+/// The failures of a child, by its status.
 const WRONG: [&str; 5] = [
     "nothing",
     "the child has memory of its parent's pool",
@@ -24,7 +25,7 @@ const WRONG: [&str; 5] = [
     "the child's own pool, or what it copies, is wrong",
 ];
 
-/// A thread that makes and ends watched blocks all the time, so that it may hold any lock.
+/// A thread that allocates and frees watched blocks all the time, so that it may hold any lock.
 pub struct Others {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -39,7 +40,7 @@ impl Others {
                 let driver = Emulator::builder().watch_host(true).build().driver();
                 for _ in 0..20 {
                     let block = driver.host_alloc(0, 4096, HostFlags::default()).expect("memory");
-                    // SAFETY: nobody has used it.
+                    // SAFETY: it is unused.
                     unsafe { driver.host_free(block) }.expect("it was allocated");
                 }
             }
@@ -70,12 +71,12 @@ impl Machine {
     }
 
     fn fork(&self, too_early: bool) {
-        // SAFETY: the child takes no lock of this process that another thread may hold, which is
-        // the test, and leaves by `_exit`.
+        // SAFETY: the child takes no lock of this process that another thread may hold, which this
+        // tests, and exits with `_exit`.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "fork failed");
         if child == 0 {
-            // SAFETY: no preconditions: a child that hangs is killed, and seen by its parent.
+            // SAFETY: no preconditions. It kills a child that hangs, and its parent notices.
             unsafe { libc::alarm(20) };
             let wrong = catch_unwind(AssertUnwindSafe(|| self.in_a_child(too_early))).unwrap_or(3);
             // SAFETY: no preconditions.
@@ -89,14 +90,14 @@ impl Machine {
         assert_eq!(wrong, 0, "{}", WRONG.get(wrong as usize).unwrap_or(&"?"));
     }
 
-    /// Which of [`WRONG`].
+    /// Returns an index in [`WRONG`].
     fn in_a_child(&self, too_early: bool) -> i32 {
         let mut wrong = 0;
         for host in self.hosts.iter().filter(|host| !host.model.is_empty()) {
             let byte = host.buffer.as_ptr().cast_mut();
             if is_mapped(byte) {
-                // SAFETY: the memory is there, and this child's only thread is this one. What its
-                // parent's device does with it is what the test looks for.
+                // SAFETY: the memory is mapped, and this is the child's only thread. The parent's
+                // buffers must not change: that is the test.
                 unsafe { byte.write_volatile(!byte.read_volatile()) };
                 wrong = i32::from(wrong != 0 || matches!(host.buffer, Memory::Pool(_)));
             }

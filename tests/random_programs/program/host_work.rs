@@ -1,4 +1,4 @@
-//! What the host does with buffers: it makes them, reads, writes and drops them.
+//! The host's operations on buffers: it makes, reads, writes and drops them.
 
 use std::thread;
 
@@ -15,8 +15,8 @@ impl Machine {
         let buffer = self.pool.alloc::<u8>(len);
         let Some(mut buffer) = self.accept(buffer, self.behind.own(0)) else { return };
         let mut model = vec![None; len];
-        // The first write to a recycled block: garbage in somebody's copy if it was recycled too
-        // early.
+        // The first write to a recycled block. If the block was recycled too early, this corrupts a
+        // copy.
         if let Some(bytes) = self.accept(buffer.write(), Set::default()) {
             paint(bytes, byte);
             paint_model(&mut model, byte);

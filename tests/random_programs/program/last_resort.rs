@@ -1,6 +1,6 @@
-//! The end of a borrow that cannot end: pinlane aborts the process, as no device can say when it
-//! stops writing to the memory. Here only the program's thread ends, where that is right, so that
-//! others can go on.
+//! A borrow that cannot end: pinlane aborts the process, because no device can tell when it stops
+//! writing to the memory. Here only the program's thread stops, if an abort is right, so that
+//! others can continue.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,19 +11,18 @@ thread_local! {
     static IS_RIGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// For the thread of a program: what tells others that it has given up.
+/// Prepares the thread of a program: `gave_up` tells others that it has given up.
 pub(super) fn arm(gave_up: Arc<AtomicBool>) {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
         let handler = on_abort as extern "C" fn(libc::c_int);
-        // SAFETY: the handler does nothing but read the thread's own cells, store to an atomic and
-        // wait.
+        // SAFETY: the handler only reads the thread's own cells, stores to an atomic and waits.
         unsafe { libc::signal(libc::SIGABRT, handler as libc::sighandler_t) };
     });
     GAVE_UP.set(Some(gave_up));
 }
 
-/// Says whether an abort is right from here on: only if something has gone wrong.
+/// Sets whether an abort is right from here on: only if something has failed.
 pub(super) fn allow(is_right: bool) {
     IS_RIGHT.set(is_right);
 }
@@ -34,7 +33,7 @@ extern "C" fn on_abort(_: libc::c_int) {
             gave_up.as_ref().map(|gave_up| gave_up.store(true, Ordering::SeqCst)).is_some()
         });
     if !told {
-        // The process then ends after all.
+        // The process then aborts.
         return;
     }
     loop {

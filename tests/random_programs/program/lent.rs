@@ -1,9 +1,9 @@
-//! Memory of the program's own: registered for good, or lent for the time of a closure.
+//! The program's own memory: registered permanently, or lent for the time of a closure.
 //!
-//! What was lent is the host's again when the call returns, or unwinds; a call that cannot give it
-//! back ends the thread. So it is painted anew and looked at again later: a device that writes to
-//! it then, late, is found out. The memory is used again by later programs, but never freed, so
-//! that such a write hits nothing else.
+//! Lent memory is the host's again when the call returns or unwinds. A call that cannot give it
+//! back ends the thread. So the program paints the memory again and checks it later, which detects
+//! a late write of a device. Later programs reuse the memory, but it is never freed, so a late
+//! write hits nothing else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use super::model::{Model, first_change, fit, move_model, painted};
 use super::op::Inner;
 use super::{Host, Machine, Memory, assert_agrees, last_resort, paint, paint_model, pick};
 
-/// What is known of lent memory while it is lent.
+/// The state of memory while it is lent.
 pub(super) struct Lent {
     model: Model,
     uses: Uses,
@@ -37,7 +37,7 @@ impl Drop for Returned {
 }
 
 impl Returned {
-    /// Some memory, of `len` bytes at least.
+    /// Memory of at least `len` bytes.
     fn new(len: usize) -> Returned {
         let mut spare = SPARE.lock().unwrap();
         let place = spare.iter().position(|memory| memory.len() >= len);
@@ -56,7 +56,7 @@ impl Returned {
     }
 }
 
-/// How a closure ends that is to panic.
+/// The payload of a deliberate panic of a closure.
 struct OnPurpose;
 
 impl Machine {

@@ -1,11 +1,11 @@
-//! Rows by their numbers, and pairs that are copied more than once.
+//! Rows by their numbers, and pairs that are copied several times.
 
 use pinlane::batch::Pairs;
 
 use super::model::{move_model, painted};
 use super::{Host, Machine, OnDevice, assert_agrees, paint, pick};
 
-/// How many rows a table has, if it is long enough.
+/// The number of rows of a table that is long enough.
 const ROWS: usize = 8;
 
 /// The rows that can be copied between a table of `table` bytes and `other` bytes: their length,
@@ -17,7 +17,7 @@ fn rows_of(table: usize, other: usize, numbers: &[u8]) -> (usize, Vec<u32>) {
     (row, numbers.take(if table == 0 { 0 } else { other / row }).collect())
 }
 
-/// Each number once, in the order in which they come.
+/// Each number once, in the original order.
 fn distinct(numbers: Vec<u32>) -> Vec<u32> {
     let is_first = |&n: &usize| !numbers[..n].contains(&numbers[n]);
     (0..numbers.len()).filter(is_first).map(|n| numbers[n]).collect()
@@ -122,8 +122,8 @@ impl Machine {
         self.note_ticket(done, behind);
     }
 
-    /// A host buffer and a device buffer in pieces: up, changed on the device, down, and the same
-    /// once more on another stream.
+    /// Copies a host buffer and a device buffer in pieces: up, changed on the device, down, and the
+    /// same again on another stream.
     pub(super) fn swap_pairs(
         &mut self,
         stream: usize,

@@ -1,7 +1,7 @@
 //! The plain vectors that buffers must agree with.
 //!
-//! A byte is `None` where the contents are unspecified: after an operation that failed, or was to
-//! run on a device that is lost.
+//! A byte is `None` if its contents are unspecified: after an operation that failed, or that a lost
+//! device was to run.
 
 use std::ops::Range;
 
@@ -26,14 +26,14 @@ pub fn pick<T>(number: usize, from: &[T]) -> Option<usize> {
     number.checked_rem(from.len())
 }
 
-/// Shortens a source range to what fits behind `to` in the destination.
+/// Shortens a source range to what fits after `to` in the destination.
 pub fn fit(from: Range<usize>, to: usize, len: usize) -> (Range<usize>, Range<usize>) {
     let start = len * (to % 8) / 8;
     let count = from.len().min(len - start);
     (from.start..from.start + count, start..start + count)
 }
 
-/// What a copy leaves in its destination.
+/// The destination after a copy.
 pub fn move_model(ok: bool, from: &[Option<u8>], to: &mut [Option<u8>]) {
     if ok { to.copy_from_slice(from) } else { to.fill(None) }
 }
@@ -62,7 +62,7 @@ pub fn painted(len: usize, byte: u8) -> Model {
     model
 }
 
-/// The first byte that is not as painted.
+/// The first byte that differs from the paint.
 pub fn first_change(bytes: &[u8], byte: u8) -> Option<usize> {
     bytes.iter().enumerate().position(|(index, found)| *found != value(byte, index))
 }

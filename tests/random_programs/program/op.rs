@@ -1,4 +1,4 @@
-//! What programs are made of, and how they are drawn: one strategy a family of programs.
+//! The operations of programs, and their strategies: one for each family of programs.
 
 use pinlane::driver::Call;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ pub enum Op {
         len: usize,
         byte: u8,
     },
-    /// As many elements as a host buffer holds, which then is a buffer again.
+    /// A whole host buffer as a tensor, which then becomes a buffer again.
     ExportTensor {
         host: usize,
         device: usize,
@@ -72,7 +72,7 @@ pub enum Op {
         dst: usize,
         to: usize,
     },
-    /// Slices are of pageable memory, or of the pool's.
+    /// The slice lies in pageable memory, or in the pool's.
     UploadSlice {
         stream: usize,
         device: usize,
@@ -98,7 +98,7 @@ pub enum Op {
         device: usize,
         pieces: usize,
     },
-    /// Out of a host buffer, or of pageable memory.
+    /// From a host buffer, or from pageable memory.
     UploadRows {
         stream: usize,
         host: usize,
@@ -165,7 +165,7 @@ pub enum Op {
         inner: Vec<Inner>,
         panics: bool,
     },
-    /// Loses a device here, or in the middle of a call to come.
+    /// Loses a device here, or in the middle of a later call.
     Lose {
         device: usize,
     },
@@ -173,13 +173,13 @@ pub enum Op {
         call: Call,
         nth: u64,
     },
-    /// The runtime says that it is unloading: from now on, or in answer to one call to come.
+    /// The runtime reports that it is unloading: from now on, or in one later call.
     Unload,
     UnloadInside {
         call: Call,
         nth: u64,
     },
-    /// Long work on a stream, until `Release` or until the program must wait for it.
+    /// Puts long work on a stream, until `Release` or until the program must wait for it.
     Stall {
         stream: usize,
     },
@@ -218,7 +218,7 @@ pub enum Awaits {
     Ticket { ticket: usize },
 }
 
-/// What it does when it is woken.
+/// What a task does when it is woken.
 #[derive(Clone, Copy, Debug)]
 pub enum Then {
     End,
@@ -231,14 +231,14 @@ pub enum Then {
 /// Who runs a task.
 #[derive(Clone, Copy, Debug)]
 pub enum Executor {
-    /// Its waker, at once.
+    /// Its waker runs it at once.
     Inline,
-    /// Nobody: it is polled once and forgotten.
+    /// It is polled once and forgotten.
     Forgetful,
     /// Its waker panics, and it is never polled again.
     PanicsInWake,
     PanicsInDrop,
-    /// The program, asleep until it is woken.
+    /// The program runs it, and sleeps until it is woken.
     Blocking,
 }
 
@@ -265,17 +265,17 @@ pub fn program(family: Family, scale: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..60)
 }
 
-/// Of buffers, streams and tickets.
+/// An index of a buffer, a stream or a ticket.
 fn index() -> impl Strategy<Value = usize> {
     0..8usize
 }
 
-/// Of rows.
+/// Numbers of rows.
 fn numbers() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..12)
 }
 
-/// Few sizes, so that blocks of the pool are really used again.
+/// Few sizes, so that the pool reuses blocks.
 fn len(scale: usize) -> impl Strategy<Value = usize> {
     let len = prop_oneof![4 => Just(100), 2 => Just(300), 1 => 0..1500usize];
     len.prop_map(move |len| len * scale)
@@ -288,7 +288,7 @@ fn part() -> impl Strategy<Value = Part> {
     ]
 }
 
-/// Buffers come, are used by the host, and go.
+/// Makes buffers, uses them on the host, and drops them.
 fn memory(scale: usize) -> BoxedStrategy<Op> {
     let len = move || len(scale);
     prop_oneof![
@@ -312,7 +312,7 @@ fn memory(scale: usize) -> BoxedStrategy<Op> {
     .boxed()
 }
 
-/// Of every width.
+/// Elements of every width.
 fn elements() -> impl Strategy<Value = Elements> {
     let bits = prop_oneof![3 => 1u8..8, 1 => prop::sample::select(vec![8, 16, 32, 64]), 1 => 1u8..];
     let elements = (bits, prop_oneof![3 => Just(1u16), 1 => 1u16..5], any::<bool>());
@@ -428,12 +428,12 @@ fn borrow(family: Family, scale: usize) -> impl Strategy<Value = Op> {
     )
 }
 
-/// What the family is about.
+/// The special operations of the family.
 fn special(family: Family, scale: usize, borrowed: bool) -> BoxedStrategy<Op> {
     let inside = || (prop::sample::select(&Call::ALL[..]), 1..20u64);
     match family {
         Family::Plain => copies(),
-        // Late, so that there is something to lose; inside borrows above all.
+        // Rarely, so that there is something to lose, but often inside borrows.
         Family::LostDevices => prop_oneof![
             if borrowed { 8 } else { 1 } => index().prop_map(|device| Op::Lose { device }),
             1 => inside().prop_map(|(call, nth)| Op::LoseInside { call, nth }),

@@ -1,4 +1,4 @@
-//! The operations on slices, of pageable memory and of the pool's, alone and in batches.
+//! The operations on slices of pageable memory and of the pool's, alone and in batches.
 
 use pinlane::batch::{Download, Upload};
 
@@ -8,7 +8,7 @@ use super::behind::Set;
 use super::model::painted;
 use super::{Machine, Part, assert_agrees, last_resort, paint, paint_model, pick};
 
-/// What a slice is of.
+/// The memory of a slice.
 enum Slice {
     Pageable(Vec<u8>),
     Pooled(PinnedBuf<u8>),
@@ -24,7 +24,7 @@ impl Slice {
 }
 
 impl Machine {
-    /// Work that goes through slots, which the call may wait for until the stream has come to the
+    /// Enqueues work that goes through slots. The call may wait until the stream has reached the
     /// copy.
     fn enqueue_staged(&mut self, lane: usize, conflicts: Set) -> Set {
         let behind = self.enqueue(lane, conflicts);
@@ -32,7 +32,7 @@ impl Machine {
         behind
     }
 
-    /// Memory for a slice. That of a pool may have to be waited for.
+    /// Memory for a slice. The program may have to wait for memory of a pool.
     fn memory(&mut self, len: usize, pooled: bool) -> Option<Slice> {
         if !pooled {
             return Some(Slice::Pageable(vec![0; len]));
@@ -98,7 +98,8 @@ impl Machine {
         }
     }
 
-    /// A whole device buffer in pieces, one of them from a host buffer, if that is as long.
+    /// Uploads a whole device buffer in pieces, one of them from a host buffer if that is long
+    /// enough.
     pub(super) fn upload_batch(
         &mut self,
         stream: usize,

@@ -1,7 +1,8 @@
 //! Releases in host functions, refused threads, pipelines, and files.
 //!
-//! What is dropped in a host function is released by a thread of its own. If none can be started it
-//! is forgotten, and counted: then the devices have quarantined just that. A batch is never lost.
+//! A separate thread releases what a host function drops. If it cannot be started, the memory is
+//! lost and counted: the devices then have exactly these bytes in quarantine. A batch is never
+//! lost.
 
 use std::sync::OnceLock;
 use std::thread;
@@ -27,7 +28,7 @@ pub enum Step {
         buffer: usize,
         of_host: bool,
     },
-    /// From now on no thread can be started: by the program, or in host functions.
+    /// From now on no thread can be started by the program, or in host functions.
     RefuseThreads {
         here: bool,
     },
@@ -40,7 +41,7 @@ pub enum Step {
     Pipeline(Pipeline),
 }
 
-/// A pipeline whose batches are looked at and dropped, each in its way.
+/// A pipeline whose batches are checked and dropped in different ways.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
     stream: usize,
@@ -88,7 +89,7 @@ pub(super) struct Releases {
     refused_inside: bool,
     /// Bytes that were forgotten, of devices and of registered memory.
     lost: usize,
-    /// Of the host functions that drop something.
+    /// The tickets of the host functions that drop something.
     drops: Vec<Ticket>,
 }
 
@@ -105,7 +106,7 @@ fn byte_of_file(at: usize) -> u8 {
     (at * at % 65_521 % 251) as u8
 }
 
-/// Its name is gone once it is open.
+/// The file's name is removed once it is open.
 fn file() -> &'static FileReader {
     static FILE_READER: OnceLock<FileReader> = OnceLock::new();
     FILE_READER.get_or_init(|| {
@@ -161,7 +162,7 @@ impl Machine {
         let lane = stream % self.lanes.len();
         let behind = self.enqueue(lane, Set::default());
         let launched = self.lanes[lane].stream.launch_host(move || drop(what));
-        // What was refused was dropped here.
+        // A function that was refused was dropped on this thread.
         let forgotten = launched.is_ok() && self.releases.refused_inside;
         self.releases.lost += if forgotten { bytes } else { 0 };
         self.releases.drops.extend(launched.as_ref().ok().cloned());
@@ -179,8 +180,8 @@ impl Machine {
         }
     }
 
-    /// Waits until all that host functions drop is released or lost, on streams that have been
-    /// replaced too.
+    /// Waits until everything that host functions drop is released or lost, also on streams that
+    /// have been replaced.
     fn wait_for_drops(&mut self) {
         for ticket in std::mem::take(&mut self.releases.drops) {
             self.accept(ticket.wait(), Set::default());
@@ -232,7 +233,7 @@ impl Machine {
         }
         drop(batches);
         for (batch, drops) in held {
-            // Without its pipeline and without a thread it would be lost.
+            // Without its pipeline and without a thread the batch would be lost.
             let here = self.releases.refused_inside && matches!(drops, Drops::Inside { .. });
             self.drop_batch(batch, if here { Drops::Here } else { drops });
         }
@@ -259,12 +260,12 @@ impl Machine {
         self.releases.refused_inside
     }
 
-    /// Bytes that the devices never free, because no thread could do it.
+    /// Bytes that the devices never free, because no thread could be started for it.
     pub fn lost_bytes(&self) -> usize {
         self.releases.lost
     }
 
-    /// Nothing else is lost while all calls work.
+    /// Asserts that nothing else is lost while all calls work.
     pub(super) fn check_lost(&mut self) {
         self.wait_for_drops();
         if !self.trouble.has_begun() {

@@ -1,5 +1,5 @@
-//! Tasks that await memory and tickets, and the executors that they may meet: one that runs a task
-//! inside its waker, wakers that panic, and one that forgets.
+//! Tasks that await memory and tickets, on different executors: one that runs a task inside its
+//! waker, one whose wakers panic, and one that forgets tasks.
 
 use std::future::Future;
 use std::panic::resume_unwind;
@@ -17,17 +17,17 @@ use super::{Machine, pick};
 
 type Life = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A program's tasks that may not be done.
+/// A program's tasks that may be pending.
 #[derive(Default)]
 pub(super) struct Tasks {
     inline: Vec<Arc<Inline>>,
     held: Vec<Held>,
     forgotten: usize,
-    /// Those that are in the queue for memory, or have been served, for ever.
+    /// The number of forgotten tasks that stay in the queue for memory, or hold memory, forever.
     hold_memory: usize,
 }
 
-/// What a task waits for first, and then, on another thread than the program's.
+/// What a task waits for first. Then it does a [`Second`], on another thread than the program's.
 enum First {
     Memory(usize),
     Ticket(Ticket),
@@ -46,7 +46,7 @@ async fn live(pool: PinnedPool, first: First, second: Second, home: ThreadId) {
         First::Memory(len) => drop(pool.alloc_async::<u8>(len).await),
         First::Ticket(ticket) => drop(ticket.await),
     }
-    // The program itself must not wait here for what it alone can bring about.
+    // The program must not wait here for something that only it can do.
     if thread::current().id() == home {
         return;
     }
@@ -62,7 +62,7 @@ async fn live(pool: PinnedPool, first: First, second: Second, home: ThreadId) {
 /// A task that its waker runs.
 struct Inline {
     life: Mutex<Option<Life>>,
-    /// Wakes that nobody has answered. Whoever makes it one runs the task.
+    /// Unanswered wakes. The thread that raises it to one runs the task.
     wakes: AtomicUsize,
 }
 
@@ -96,7 +96,7 @@ impl Inline {
         self.life.try_lock().is_ok_and(|life| life.is_none())
     }
 
-    /// Ends the task, unless some thread runs it.
+    /// Ends the task, unless a thread runs it.
     fn cancel(&self) {
         if let Ok(mut life) = self.life.try_lock() {
             *life = None;
@@ -104,7 +104,7 @@ impl Inline {
     }
 }
 
-/// A future that was polled once, and whose waker is no use.
+/// A future that was polled once, with a useless waker.
 struct Held {
     _life: Life,
     woken: Arc<AtomicBool>,
@@ -203,7 +203,7 @@ impl Machine {
         }
     }
 
-    /// A task of the program's own. It cannot wait for memory that the program has.
+    /// Runs a task on the program's thread. It cannot wait for memory that the program holds.
     fn block_on(&mut self, awaits: Awaits) {
         let Awaits::Ticket { ticket } = awaits else { return };
         let Some(index) = pick(ticket, &self.tickets) else { return };
@@ -213,8 +213,8 @@ impl Machine {
     }
 
     /// Waits until every task is done, or has been woken for the last time: all buffers are
-    /// dropped, and all streams go on. Requests for memory need not be served once others have been
-    /// forgotten, which may have all of it.
+    /// dropped, and all streams run. If tasks were forgotten, they may hold all memory, and other
+    /// requests for memory need not be served.
     pub(super) fn finish_tasks(&mut self) {
         let starves = self.tasks.hold_memory > 0;
         loop {
@@ -235,8 +235,8 @@ impl Machine {
         }
     }
 
-    /// Whether tasks were leaked on purpose, and with them the pool, streams, and memory that they
-    /// have; or handles, in host functions.
+    /// Whether the program leaked tasks on purpose, with their pool, streams and memory; or
+    /// handles, in host functions.
     pub fn has_forgotten(&self) -> bool {
         self.tasks.forgotten > 0 || self.has_refused_threads()
     }

@@ -1,6 +1,6 @@
 //! Tensors of DLPack with elements of every width: the program's own memory becomes a buffer, and a
-//! buffer becomes a tensor of another library and a buffer again. The model counts their bytes by
-//! the specification, for the whole tensor.
+//! buffer becomes a tensor of another library and a buffer again. The model computes the bytes of
+//! the whole tensor by the specification.
 
 use std::ptr::NonNull;
 
@@ -16,7 +16,7 @@ use super::{Host, Machine, Memory, paint, pick};
 pub struct Elements {
     pub bits: u8,
     pub lanes: u16,
-    /// Only tensors that others make are padded.
+    /// Only tensors of other libraries are padded.
     pub padded: bool,
 }
 
@@ -25,13 +25,13 @@ impl Elements {
         DataType { code: 1, bits: self.bits, lanes: self.lanes }
     }
 
-    /// The bits that an element takes.
+    /// The bits of an element.
     fn step(self) -> usize {
         let bits = usize::from(self.bits) * usize::from(self.lanes);
         if self.padded { bits.next_multiple_of(8) } else { bits }
     }
 
-    /// How many fit in as many bytes.
+    /// The number of elements that fit in `bytes` bytes.
     fn count_in(self, bytes: usize) -> usize {
         8 * bytes / self.step()
     }
@@ -45,7 +45,7 @@ impl Elements {
 struct Producer {
     tensor: ManagedTensor,
     shape: [i64; 1],
-    /// The tensor's bytes, and others before and behind them.
+    /// The tensor's bytes, with others before and after them.
     memory: Vec<u8>,
 }
 
@@ -91,16 +91,16 @@ impl Producer {
 }
 
 impl Machine {
-    /// A tensor of the program's becomes a buffer.
+    /// Makes a buffer of a tensor of the program.
     pub(super) fn import_tensor(&mut self, device: usize, of: Elements, len: usize, byte: u8) {
         let count = of.count_in(len);
-        // SAFETY: live, without another owner; its memory is initialised, and used by nobody else.
+        // SAFETY: live, without another owner; its memory is initialised, and nothing else uses it.
         let imported = unsafe { Imported::new(Producer::make(of, count, byte)) };
         let imported = imported.expect("writable, without gaps");
         self.register_tensor(device, imported, painted(of.bytes(count), byte));
     }
 
-    /// A buffer becomes a tensor, whose consumer makes a buffer of it.
+    /// Makes a tensor of a buffer, and then a buffer of that tensor.
     pub(super) fn export_tensor(&mut self, host: usize, device: usize, of: Elements) {
         let of = Elements { padded: false, ..of };
         let Some(index) = pick(host, &self.hosts) else { return };
@@ -127,7 +127,7 @@ impl Machine {
             }
             Ok(tensor) => {
                 // SAFETY: live, without another owner; the pool's memory is initialised and
-                // page-locked for all devices, and used by nobody else.
+                // page-locked for all devices, and nothing else uses it.
                 let imported = unsafe { Imported::new(tensor) }.expect("writable, without gaps");
                 model.truncate(of.bytes(count));
                 self.register_tensor(device, imported, model);

@@ -1,5 +1,4 @@
-//! Trouble from outside: streams that are stalled, a device that is lost, a runtime that is
-//! unloading.
+//! External trouble: stalled streams, a lost device, a runtime that is unloading.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -13,17 +12,17 @@ use super::behind::{Behind, Kind, Set, Uses};
 use super::model::painted;
 use super::{Machine, OnDevice, paint};
 
-/// What a lost device says.
+/// The error of a lost device.
 const LOST: CudaCode = CudaCode::ILLEGAL_ADDRESS;
-/// How long an upload may take that, as it seems, has to wait for a stalled stream. Nothing depends
-/// on it but how far the upload has come before the program goes on.
+/// How long the program waits for an upload that seems to wait for a stalled stream. It only
+/// determines how far the upload gets before the program continues.
 const GLANCE: Duration = Duration::from_millis(1);
 
 pub(super) struct Trouble {
     emulator: Option<Emulator>,
     devices: usize,
     faulty: bool,
-    /// A device is lost, or will be; only one is.
+    /// Whether a device is lost or will be. Only one is.
     losing: bool,
     unloading: bool,
     stalls: Vec<(RawStream, Set)>,
@@ -41,11 +40,11 @@ struct Elsewhere {
 impl Trouble {
     pub(super) fn new(emulator: Option<Emulator>, devices: usize, faulty: bool) -> Trouble {
         let (stalls, elsewhere) = (Vec::new(), Vec::new());
-        // A fault may lose a device, too.
+        // A fault may also lose a device.
         Trouble { emulator, devices, faulty, losing: faulty, unloading: false, stalls, elsewhere }
     }
 
-    /// The emulated machine, once: no second device is lost.
+    /// The emulated machine, at the first call only: no second device is lost.
     fn begin_to_lose(&mut self) -> Option<&Emulator> {
         if std::mem::replace(&mut self.losing, true) { None } else { self.emulator.as_ref() }
     }
@@ -89,15 +88,15 @@ impl Trouble {
         lost.fold(Set::default(), |set, device| set | behind.on(device))
     }
 
-    /// Whether work that is behind `set` may fail like this. Of what a thread's default stream was
-    /// given when its device was lost there may be no event, and another thread cannot ask the
-    /// stream.
+    /// Whether work that may have to wait for `set` may fail with this error. If a device is lost,
+    /// the last work of a thread's default stream may have no event, and another thread cannot
+    /// query that stream.
     pub(super) fn explains(&self, error: &Error, set: Set, behind: &Behind) -> bool {
         let is_of_loss = matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::WrongThread);
         self.faulty || self.unloading || is_of_loss && self.lost(behind).meets(set)
     }
 
-    /// Whether anything may have gone wrong yet.
+    /// Whether anything may have failed so far.
     pub(super) fn has_begun(&self) -> bool {
         self.faulty || self.losing || self.unloading
     }
@@ -108,7 +107,7 @@ impl Trouble {
 }
 
 impl Machine {
-    /// What a lost device was to write is unspecified.
+    /// Marks the destinations of a lost device as unspecified.
     pub(super) fn note_losses(&mut self) {
         let lost = self.trouble.lost(&self.behind);
         let unloading = self.trouble.unloading;
@@ -125,7 +124,7 @@ impl Machine {
         self.note_losses_of_lent(if unloading { Set::ALL } else { lost });
     }
 
-    /// Puts long work on a stream that has nothing to do.
+    /// Puts long work on an idle stream.
     pub(super) fn stall(&mut self, lane: usize) {
         self.synchronize(lane);
         let (device, kind) = (self.lanes[lane].device, self.lanes[lane].kind);
@@ -153,7 +152,7 @@ impl Machine {
         }
     }
 
-    /// Lets all streams go on, and waits for whoever had to wait for them.
+    /// Lets all streams run, and waits for the uploads that waited for them.
     pub(super) fn release(&mut self) {
         self.release_streams();
         self.pool_uses = Set::default();
@@ -190,7 +189,7 @@ impl Machine {
         if !self.trouble.is_stalled(behind) {
             return self.join(upload);
         }
-        // The program goes on beside it.
+        // The program continues in parallel.
         match upload.done.recv_timeout(GLANCE) {
             Ok(uploaded) => self.note_upload(&upload, uploaded),
             Err(_) => self.trouble.elsewhere.push(upload),
@@ -211,13 +210,13 @@ impl Machine {
         self.note_ticket(uploaded, behind);
     }
 
-    /// Runs all that can still run, also what nobody waits for any more.
+    /// Runs all work that can still run, also what nothing waits for.
     pub(super) fn drain(&mut self) {
         if let Some(emulator) = &self.trouble.emulator {
             emulator.clear_faults();
         }
         for lane in &self.lanes {
-            // A lost device says so.
+            // On a lost device this is an error.
             let _ = lane.stream.synchronize();
         }
     }

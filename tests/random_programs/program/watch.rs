@@ -1,7 +1,7 @@
-//! Runs programs one after another, each on a thread of its own, and counts them.
+//! Runs programs one after another, each on its own thread, and counts them.
 //!
-//! A program that hangs is not shrunk, since that takes a thread and a minute an attempt. With
-//! `PINLANE_TEST_SHRINK_MS=500` it is.
+//! A program that hangs is shrunk only with `PINLANE_TEST_SHRINK_MS=500`, because each attempt
+//! takes a thread and otherwise a minute.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use super::last_resort;
 use crate::common::support::patience;
 
-/// How often a program is asked whether it has given up.
+/// The interval at which a program is asked whether it has given up.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// How long a program may take if one that hangs is to be shrunk.
+/// How long a program may take if programs that hang are to be shrunk.
 fn to_shrink() -> Option<Duration> {
     let millis = std::env::var("PINLANE_TEST_SHRINK_MS").ok()?;
     Some(Duration::from_millis(millis.parse().expect("milliseconds")))
@@ -38,7 +38,7 @@ impl Watch {
         Watch { name, programs: AtomicU64::new(0), failed, hung }
     }
 
-    /// Fails, instead of hanging, with what it was given to print.
+    /// Runs a program. Fails with the printed program instead of hanging.
     pub fn run(&self, program: impl Debug, run: impl FnOnce() + Send + 'static) {
         let shrinks = to_shrink();
         if self.hung.load(Ordering::Relaxed) {
@@ -78,7 +78,7 @@ impl Watch {
         resume_unwind(panic)
     }
 
-    /// Of the first one only: those that follow are attempts to shrink it.
+    /// Prints only the first program: the next ones are attempts to shrink it.
     fn tell(&self, how: &str) {
         if !self.failed.swap(true, Ordering::Relaxed) {
             let count = self.programs.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! The index of a model is its own: see `index.rs`.
+//! Each model has its own index: see `index.rs`.
 
 use std::ptr::NonNull;
 

@@ -24,7 +24,7 @@ impl SlabMemory {
 
     /// # Safety
     ///
-    /// * As the crate's.
+    /// * As for the crate's function.
     pub unsafe fn release(self, context: &Context) -> bool {
         context.released.fetch_add(self.0, Ordering::Relaxed);
         true

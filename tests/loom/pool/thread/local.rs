@@ -1,4 +1,4 @@
-//! As the crate's, with the model's threads, of which each uses one pool.
+//! Like the crate's, with the model's threads. Each uses one pool.
 
 use std::cell::RefCell;
 use std::ptr;
