@@ -118,3 +118,12 @@ pub fn number(value: f64) -> String {
     };
     format!("{value:.digits$}")
 }
+
+/// Seconds, in a unit that suits them.
+pub fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 1.0 => format!("{} s", number(s)),
+        s if s >= 1e-3 => format!("{} ms", number(s * 1e3)),
+        s => format!("{} us", number(s * 1e6)),
+    }
+}

@@ -4,10 +4,9 @@ use pinlane::driver::{Attribute, cuda_runtime};
 use pinlane::{Device, PinnedPool, Result};
 
 use super::rates::Rates;
-use super::time;
 use super::ways::{Measured, WORTH, Way, is_worth_it};
 use super::workload::{Direction, Memory, Workload};
-use crate::figures::number;
+use crate::figures::{number, time};
 use crate::machine::COPY_THREADS;
 use crate::output::in_units;
 

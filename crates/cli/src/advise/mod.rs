@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::device::{self, Choice, EMULATED};
 use crate::error::{Error, Result};
-use crate::figures::number;
+use crate::figures::time;
 use crate::machine::machine;
 use crate::output::{Report, in_units, wrapped};
 use rates::Rates;
@@ -119,13 +119,4 @@ pub fn run(options: &Options, choice: Choice) -> Result<Report> {
         }).collect::<Vec<_>>(),
     });
     Ok(Report { text, json, good: true })
-}
-
-/// Seconds, in a unit that suits them.
-fn time(seconds: f64) -> String {
-    match seconds {
-        s if s >= 1.0 => format!("{} s", number(s)),
-        s if s >= 1e-3 => format!("{} ms", number(s * 1e3)),
-        s => format!("{} us", number(s * 1e6)),
-    }
 }

@@ -1,7 +1,8 @@
 //! Where everything of a chart goes. Text is measured, so that no two labels overlap.
 
 use super::axis::Scale;
-use super::{Anchor, CEILING, GRID, Picture, SERIES, Shape, TEXT, font};
+use super::font;
+use super::picture::{Anchor, CEILING, GRID, Picture, SERIES, Shape, TEXT};
 use crate::figures::{Chart, number};
 
 const WIDTH: u32 = 1200;
@@ -189,7 +190,7 @@ fn fitted(text: &str, size: f32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Colour;
+    use super::super::picture::Colour;
     use super::*;
     use crate::figures::{Ceiling, Series, Unit, XAxis, YAxis};
 

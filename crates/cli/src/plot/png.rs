@@ -2,7 +2,8 @@
 
 use zeno::{Cap, Command, Fill, Join, Mask, PathBuilder, Stroke, Style, Transform};
 
-use super::{Anchor, Colour, Picture, Shape, font};
+use super::font;
+use super::picture::{Anchor, Colour, Picture, Shape};
 
 pub fn write(picture: &Picture) -> Vec<u8> {
     let mut canvas = Canvas::new(picture.width, picture.height);

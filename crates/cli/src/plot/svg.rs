@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{Anchor, Colour, Picture, Shape, font};
+use super::font;
+use super::picture::{Anchor, Colour, Picture, Shape};
 
 pub fn write(picture: &Picture) -> String {
     let (width, height) = (picture.width, picture.height);
