@@ -1,7 +1,6 @@
 //! Devices: how many, which one is current, what they can do, peers; and versions.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
@@ -21,9 +20,6 @@ const DEVICE_FLAGS: c_uint = 0xff;
 /// How many limits there are (`cudaLimit`), and how many preferences of caches.
 const LIMITS: c_uint = 10;
 const CACHE_CONFIGS: c_int = 4;
-
-/// The limit of a thread's stack, which programs set and read back.
-static STACK: AtomicUsize = AtomicUsize::new(1024);
 
 /// Lets the current device access memory of another.
 pub fn enable_peer(gpu: &Emulator, peer: c_int, flags: c_uint) -> DriverResult<()> {
@@ -100,24 +96,19 @@ cuda! {
         Ok(())
     }
 
-    fn [cudaDeviceGetLimit, cuCtxGetLimit](out: Out<usize>, limit: c_uint) |_face| {
-        out.put(match limit {
-            0 => STACK.load(Ordering::Relaxed),
-            1 => 1 << 20,
-            2 => 8 << 20,
-            3..LIMITS => 0,
-            _ => return Err(CudaCode::INVALID_VALUE),
-        })
-    }
-
-    fn [cudaDeviceSetLimit, cuCtxSetLimit](limit: c_uint, value: usize) |_face| {
+    fn [cudaDeviceGetLimit, cuCtxGetLimit](out: Out<usize>, limit: c_uint) |gpu| {
+        out.check()?;
         if limit >= LIMITS {
             return Err(CudaCode::INVALID_VALUE);
         }
-        if limit == 0 {
-            STACK.store(value, Ordering::Relaxed);
+        out.put(gpu.limit(gpu.current_device(), limit as usize)?)
+    }
+
+    fn [cudaDeviceSetLimit, cuCtxSetLimit](limit: c_uint, value: usize) |gpu| {
+        if limit >= LIMITS {
+            return Err(CudaCode::INVALID_VALUE);
         }
-        Ok(())
+        gpu.set_limit(gpu.current_device(), limit as usize, value)
     }
 
     fn [cudaDeviceGetCacheConfig, cuCtxGetCacheConfig](out: Out<c_int>) |_face| {

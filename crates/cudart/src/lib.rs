@@ -49,7 +49,6 @@ mod mangled;
 mod memory;
 mod pointers;
 mod pools;
-mod prefetched;
 mod properties;
 mod ptx;
 mod record;

@@ -8,7 +8,6 @@ use pinlane_emulator::Emulator;
 
 use crate::abi::{Handle, Out};
 use crate::driver::contexts::stream;
-use crate::managed;
 
 /// What rows of a pitched allocation are aligned to.
 pub const PITCH: usize = 512;
@@ -24,11 +23,7 @@ pub fn alloc_managed(
     if ![1, 2].contains(&flags) {
         return Err(CudaCode::INVALID_VALUE);
     }
-    let ptr = gpu.host_alloc(bytes, flags, true)?;
-    if !ptr.is_null() {
-        managed::begins(ptr, bytes);
-    }
-    out.put(ptr)
+    out.put(gpu.host_alloc(bytes, flags, true)?)
 }
 
 /// Allocates lines, each a pitch behind the one before it.

@@ -73,9 +73,7 @@ mod shared;
 mod watch;
 mod words;
 
-pub use calls::{
-    BatchEntry, Held, Kind, Plane, PoolFigure, SharedMemory, Side, SourceOrder, Target,
-};
+pub use calls::{BatchEntry, Held, Kind, Plane, PoolFigure, Side, SourceOrder, Target};
 pub use emulator::{Builder, Emulator, HandOver};
 #[doc(hidden)]
 pub use explore::asked_for;
@@ -85,6 +83,7 @@ pub use explore::{
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{CaptureMode, Usage};
+pub use memory::foreign::SharedMemory;
 pub use memory::pools::PoolId;
 #[doc(hidden)]
 pub use races::leave_out;

@@ -27,8 +27,10 @@ use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
 use super::forks::Forks;
 use super::memory::device::DeviceMemory;
+use super::memory::foreign::Opened;
 use super::memory::host::{HostMemory, HostUse};
 use super::memory::pools::Pools;
+use super::memory::prefetched::Prefetched;
 use super::operation::{Action, HostCall, Operation, Position};
 use super::per_thread::PerThread;
 use super::races::{Agent, Epoch, Kind, Knowledge, Races, Snapshot};
@@ -82,6 +84,10 @@ pub(super) struct Machine {
     pub(super) memory: DeviceMemory,
     pub(super) host: HostMemory,
     pub(super) pools: Pools,
+    /// Where a program wants its managed memory.
+    pub(super) prefetched: Prefetched,
+    /// What a program has opened of other processes.
+    pub(super) opened: Vec<Opened>,
     /// The host's sides of copies that have run.
     pub(super) sides: Sides,
     /// What operations write to that cannot be closed.
@@ -139,9 +145,17 @@ pub(super) struct Device {
     pub(super) peers: Vec<Ordinal>,
     /// The same by `cudaDeviceEnablePeerAccess`, for memory of `cudaMalloc`.
     pub(super) mapped_peers: Vec<Ordinal>,
+    /// Those of its limits that programs set and read back (`cudaDeviceSetLimit`).
+    pub(super) limits: Limits,
     /// Time that busy kernels would have taken.
     pub(super) busy_nanoseconds: u64,
 }
+
+/// The stack of a thread, the buffer of `printf`, and the heap of `malloc`, in bytes.
+pub(super) type Limits = [usize; 3];
+
+/// Those of a new device.
+pub(super) const LIMITS: Limits = [1 << 10, 1 << 20, 8 << 20];
 
 #[derive(Debug)]
 pub(super) struct Stream {
@@ -285,6 +299,7 @@ impl Machine {
             per_thread: PerThread::default(),
             peers: Vec::new(),
             mapped_peers: Vec::new(),
+            limits: LIMITS,
             busy_nanoseconds: 0,
         };
         let made = (0..devices).map(device).collect();
@@ -299,6 +314,8 @@ impl Machine {
             memory: DeviceMemory::new(devices, capacity, seed),
             host: HostMemory::new(seed),
             pools: Pools::new(devices),
+            prefetched: Prefetched::default(),
+            opened: Vec::new(),
             sides: Sides::default(),
             destinations: Destinations::default(),
             streams,

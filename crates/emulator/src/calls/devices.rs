@@ -80,6 +80,28 @@ impl Emulator {
         })
     }
 
+    /// A limit of a device; 0 if it means nothing here. `cudaDeviceGetLimit`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn limit(&self, device: Ordinal, limit: usize) -> DriverResult<usize> {
+        self.with(|machine| Ok(machine.device(device)?.limits.get(limit).copied().unwrap_or(0)))
+    }
+
+    /// Sets a limit, for programs that read it back. `cudaDeviceSetLimit`
+    ///
+    /// # Errors
+    ///
+    /// As for [`limit`](Self::limit).
+    pub fn set_limit(&self, device: Ordinal, limit: usize, value: usize) -> DriverResult<()> {
+        self.with(|machine| {
+            let limits = &mut machine.device(device)?.limits;
+            limits.get_mut(limit).into_iter().for_each(|known| *known = value);
+            Ok(())
+        })
+    }
+
     /// Kernels of a device reach memory that `cudaMalloc` gave on another one.
     /// `cudaDeviceEnablePeerAccess`
     ///

@@ -45,6 +45,10 @@ impl Emulator {
             return Ok(std::ptr::null_mut());
         }
         let ptr = self.page_lock_new(device, bytes, Some(MadeHost { flags, kind }))?;
+        if kind == HostKind::Managed {
+            let start = ptr.addr().get();
+            self.with(|machine| machine.prefetched.forget(start..start + bytes));
+        }
         self.may_synchronize(4);
         Ok(ptr.as_ptr().cast())
     }

@@ -13,6 +13,7 @@ mod graphs;
 mod host;
 mod ipc;
 mod kernels;
+mod managed;
 mod memory;
 mod pools;
 mod ranges;
@@ -25,7 +26,6 @@ use std::fmt;
 
 pub use batches::{BatchEntry, SourceOrder};
 pub use copies::{Kind, Plane};
-pub use ipc::SharedMemory;
 pub use pools::PoolFigure;
 pub use ranges::{Held, Side};
 pub use threads::Target;

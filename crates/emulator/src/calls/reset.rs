@@ -3,14 +3,15 @@
 use std::ffi::c_void;
 
 use crate::emulator::Emulator;
+use crate::machine::LIMITS;
 use crate::memory::host::Block;
 use crate::memory::made::{HostKind, MadeHost};
 use pinlane_driver::{DriverResult, Ordinal};
 
 impl Emulator {
     /// Waits for the work of a device, without a promise of that, and destroys its memory, its
-    /// streams and events, and the page-locked memory that was made while it was current.
-    /// `cudaDeviceReset`
+    /// streams and events, and the page-locked memory that was made while it was current. Its
+    /// limits are those of a new device. `cudaDeviceReset`
     ///
     /// # Errors
     ///
@@ -35,6 +36,7 @@ impl Emulator {
             let streams = machine.streams.keys_of(|stream| stream.device == device);
             let streams: Vec<_> = streams.into_iter().filter(|&key| !default(key)).collect();
             streams.into_iter().for_each(|key| machine.stream_destroy(key));
+            machine.devices[device as usize].limits = LIMITS;
             for key in machine.events.keys_of(|event| event.device == device) {
                 machine.events.remove(key);
             }

@@ -1,27 +1,25 @@
 //! Where programs last wanted managed memory, as ranges that do not overlap.
 
 use std::collections::BTreeMap;
-use std::ffi::c_int;
 use std::ops::Range;
 
+use pinlane_driver::Ordinal;
+
 /// By the first address of each range: its end, and the device that it went to.
-pub struct Prefetched(BTreeMap<usize, (usize, c_int)>);
+#[derive(Debug, Default)]
+pub(crate) struct Prefetched(BTreeMap<usize, (usize, Ordinal)>);
 
 impl Prefetched {
-    pub const fn new() -> Self {
-        Prefetched(BTreeMap::new())
-    }
-
     /// The range went to a device.
-    pub fn note(&mut self, range: Range<usize>, device: c_int) {
+    pub(crate) fn note(&mut self, range: Range<usize>, device: Ordinal) {
         self.forget(range.clone());
         if !range.is_empty() {
             self.0.insert(range.start, (range.end, device));
         }
     }
 
-    /// Nobody has prefetched the range.
-    pub fn forget(&mut self, range: Range<usize>) {
+    /// The range counts as never prefetched.
+    pub(crate) fn forget(&mut self, range: Range<usize>) {
         // One range may begin before it.
         self.split(range.start);
         self.split(range.end);
@@ -41,7 +39,7 @@ impl Prefetched {
     }
 
     /// The device that all of the range went to last.
-    pub fn device_of(&self, range: Range<usize>) -> Option<c_int> {
+    pub(crate) fn device_of(&self, range: Range<usize>) -> Option<Ordinal> {
         let (&first, &(_, device)) = self.0.range(..=range.start).next_back()?;
         let mut reached = first;
         for (&start, &(end, other)) in self.0.range(first..range.end) {
@@ -61,7 +59,7 @@ mod tests {
     /// Compares with a list that has a device for each byte.
     #[test]
     fn the_last_prefetch_of_each_byte_counts() {
-        let (mut known, mut bytes) = (Prefetched::new(), [None; 64]);
+        let (mut known, mut bytes) = (Prefetched::default(), [None; 64]);
         let mut state = 7u64;
         let mut below = |limit: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -70,7 +68,7 @@ mod tests {
         for _ in 0..20_000 {
             let start = below(64);
             let range = start..start + below(65 - start);
-            let device = below(3) as c_int;
+            let device = below(3) as Ordinal;
             match below(4) {
                 0 => {
                     known.forget(range.clone());
