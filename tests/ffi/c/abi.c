@@ -1,5 +1,5 @@
-/* What the C interface refuses, and how: handles, outputs, options and ranges that are wrong. The
- * layout of its structs. C11, on a lazy emulated device. */
+/* How the C interface refuses invalid handles, outputs, options and ranges. The layout of its
+ * structs. C11, on a lazy emulated device. */
 
 #include "rig.h"
 
@@ -64,7 +64,7 @@ static void versions_and_names(void) {
   EXPECT(pinlane_cuda_error_is_sticky(700) == 1 && pinlane_cuda_error_is_sticky(2) == 0);
 }
 
-/* Calls every function that takes handles with these, which are not valid. */
+/* Calls every function that takes handles with these invalid ones. */
 static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *stream,
                     pinlane_buffer *buffer, pinlane_device_buffer *gpu, pinlane_ticket *ticket) {
   void *const untouched = &rig;
@@ -191,7 +191,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
 static void c_rule_03_handles_that_are_wrong_are_refused(void) {
   refuses(NULL, NULL, NULL, NULL, NULL, NULL);
 
-  /* Of another type. */
+  /* Handles of another type. */
   refuses((void *)rig.pool, (void *)rig.stream, (void *)rig.buffer, (void *)rig.gpu,
           (void *)rig.ticket, (void *)rig.device);
 
@@ -200,7 +200,7 @@ static void c_rule_03_handles_that_are_wrong_are_refused(void) {
   refuses((void *)&local, (void *)&local, (void *)&local, (void *)&local, (void *)&local,
           (void *)&local);
 
-  /* Freed, while everything that they were made from is alive. */
+  /* Freed handles, while everything that they were made from is alive. */
   struct rig live = rig;
   set_up(BYTES, BYTES);
   struct rig stale = rig;
@@ -296,7 +296,7 @@ static void c_rule_06_unknown_sizes_values_and_flags_are_refused(void) {
   OK(pinlane_stream_free(stream));
 }
 
-/* The function writes what the macro holds, and nothing behind it. */
+/* The function writes the macro's values, and nothing after them. */
 #define INITIALISES(type, macro)                                                                   \
   do {                                                                                             \
     const type by_macro = macro;                                                                   \

@@ -1,5 +1,5 @@
 /* Many copies by one call: between host and device, and between device buffers. C11, on a lazy
- * emulated device: nothing arrives that nobody waits for. */
+ * emulated device: copies run only when the program waits. */
 
 #include "copy_rig.h"
 
@@ -18,8 +18,8 @@ MEMBER(pinlane_batch_options, route, 8);
 
 enum { COPIES = 600, EACH = 96 };
 
-/* Where copy `i` is on the device: back to front, in two buffers and in memory of the program's
- * own. */
+/* The place of copy `i` on the device: back to front, in two buffers and in the program's own
+ * memory. */
 static void on_device(pinlane_copy *copy, size_t i, int up) {
   const size_t at = (COPIES - 1 - i) * EACH;
   if (i % 3 == 0) {
@@ -105,7 +105,7 @@ static void batches(void) {
   OK(pinlane_copy_batch(rig.stream, NULL, 0, NULL));
 }
 
-/* Refused, as an upload and as a download. */
+/* A batch that is refused as an upload and as a download. */
 #define REFUSED_UP(status, copies, count)                                                          \
   REFUSED(status, pinlane_upload_batch(rig.stream, copies, count, NULL, &ticket))
 #define REFUSED_DOWN(status, copies, count)                                                        \
@@ -133,7 +133,7 @@ static void bad_batches(void) {
   options.size++;
   REFUSED(INVALID_VALUE, pinlane_download_batch(s, &one, 1, &options, &ticket));
 
-  /* Sides named twice, not at all, or wrongly. */
+  /* Sides that are named twice, not at all, or incorrectly. */
   pinlane_copy bad = one;
   bad.buffer = rig.buffer;
   REFUSED_UP(INVALID_VALUE, &bad, 1);
@@ -323,7 +323,7 @@ static void between_buffers(void) {
   EXPECT(ticket == NULL);
 }
 
-/* Slots so small that a batch takes several, filled by two threads. */
+/* Small slots, so that a batch takes several, filled by two threads. */
 static void small_slots(void) {
   pinlane_staging_options ring = PINLANE_STAGING_OPTIONS_INIT;
   ring.slot_bytes = 8 << 10;

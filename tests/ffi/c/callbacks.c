@@ -1,5 +1,5 @@
-/* Functions of the program that pinlane calls: in the order of a stream, when an operation is
- * complete, when there is memory. C11, on a lazy emulated device. */
+/* Functions of the program that pinlane calls: in stream order, when an operation is complete, and
+ * when memory is available. C11, on a lazy emulated device. */
 
 #define _POSIX_C_SOURCE 200809L /* semaphores, beside strict C */
 
@@ -81,7 +81,7 @@ static void waits_end_in_time(void) {
   sem_destroy(&calls.open);
 }
 
-/* What a callback was told. */
+/* The arguments that a callback got. */
 struct told {
   sem_t sem;
   atomic_int times;
@@ -122,7 +122,7 @@ static void tickets_call_back(void) {
   REFUSED(INVALID_HANDLE, pinlane_ticket_on_complete(ticket, completed, &told, NULL));
   EXPECT(told.times == 2);
 
-  /* Withdrawn while the operation is pending; the ticket is gone by then. */
+  /* Withdrawn while the operation is pending and after the ticket was freed. */
   struct calls calls = {.count = 0};
   sem_init(&calls.open, 0, 0);
   pinlane_request *request = NULL;
@@ -176,7 +176,7 @@ static void requests_for_memory_end(void) {
   REFUSED(INVALID_VALUE, pinlane_buffer_alloc_async(pool, 1, allocated, &told,
                                                     (pinlane_request **)((char *)&request + 1)));
 
-  /* Nothing is left: one request is withdrawn, another gets what is freed. */
+  /* The budget is spent: one request is withdrawn, another gets the freed memory. */
   OK(pinlane_buffer_alloc(pool, 4 * BYTES, &all));
   OK(pinlane_buffer_alloc_async(pool, BYTES, allocated, &told, &request));
   EXPECT(told.times == 4);
@@ -194,7 +194,7 @@ static void requests_for_memory_end(void) {
   sem_destroy(&told.sem);
 }
 
-/* What starts a request is refused in a host function as a whole: nobody is told of it. */
+/* In a host function, calls that start a request are refused: the callback is never called. */
 struct inside {
   pinlane_pool *pool;
   pinlane_ticket *pending, *complete;
@@ -227,7 +227,7 @@ static void requests_are_refused_inside(void) {
   EXPECT(inside.statuses[0] == PINLANE_STATUS_UNSUPPORTED);
   EXPECT(inside.statuses[1] == PINLANE_STATUS_UNSUPPORTED && inside.request == NULL);
   EXPECT(inside.statuses[2] == PINLANE_STATUS_UNSUPPORTED);
-  /* The callbacks of all requests have been called when those of later ones have. */
+  /* If the callbacks of later requests have been called, those of all earlier ones have. */
   OK(pinlane_ticket_on_complete(inside.complete, completed, &inside.told, NULL));
   sem_wait(&inside.told.sem);
   EXPECT(inside.told.status == PINLANE_STATUS_OK && inside.told.times == 1);
@@ -239,8 +239,8 @@ static void requests_are_refused_inside(void) {
   sem_destroy(&inside.told.sem);
 }
 
-/* Eight threads ask for more than there is, again and again; each buffer is filled, uploaded and
- * freed, in flight, by its callback. Some requests are withdrawn. */
+/* Eight threads repeatedly request more than the budget. Each callback fills its buffer, uploads
+ * it, and frees it in flight. Some requests are withdrawn. */
 enum { THREADS = 8, REQUESTS = 100, EACH = 4096 };
 static struct {
   pinlane_pool *pool;

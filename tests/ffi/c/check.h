@@ -42,7 +42,7 @@ static inline void expect_status(const char *file, int line, const char *call,
 #define REFUSED(status, call)                                                                      \
   expect_status(__FILE__, __LINE__, #call, PINLANE_STATUS_##status, (call))
 
-/* What main returns. */
+/* The exit status of main. */
 static inline int verdict(const char *of_what) {
   printf("%d checks of %s, %d failed\n", checks, of_what, failures);
   return failures == 0 ? 0 : 1;

@@ -1,5 +1,5 @@
-/* What a program learns about what is alive and what is lost: counts of handles, and the log. C11,
- * on a lazy emulated device. */
+/* How a program learns which objects are alive and which are lost: counts of handles, and the log.
+ * C11, on a lazy emulated device. */
 
 #include "rig.h"
 
@@ -37,7 +37,7 @@ static void c_rule_18_what_is_alive_is_counted_by_type(void) {
     OK(pinlane_buffer_free(buffers[i]));
   }
 
-  /* A buffer that is freed during the program's own work is alive no more. */
+  /* A buffer that is freed during the program's own work is no longer alive. */
   pinlane_buffer *buffer = NULL;
   pinlane_foreign *foreign = NULL;
   pinlane_emulator *machine = NULL;
@@ -59,7 +59,7 @@ static void c_rule_18_what_is_alive_is_counted_by_type(void) {
   EXPECT(count == 77);
 }
 
-/* What the log was told: how often of each event, and the last message. */
+/* The messages of the log: their number for each event, and the last one. */
 struct told {
   int events[4];
   char message[512];
@@ -136,7 +136,7 @@ static void c_rule_18_a_log_tells_of_what_no_call_returns(void) {
   EXPECT(told.events[PINLANE_LOG_NOT_RELEASED] == 1 && released == 0);
   OK(pinlane_pool_free(pool));
 
-  /* Who has been replaced is told nothing; a listener can remove itself. */
+  /* A replaced listener gets no more messages. A listener can remove itself. */
   struct told other = {0};
   OK(pinlane_set_log_callback(note_once, &other));
   REFUSED(INVALID_HANDLE, pinlane_ticket_free((pinlane_ticket *)rig.pool));

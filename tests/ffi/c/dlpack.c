@@ -1,5 +1,5 @@
-/* Buffers as tensors of DLPack. C11, on a lazy emulated device: what nobody waits for is pending
- * for certain. */
+/* Buffers as tensors of DLPack. C11, on a lazy emulated device: work that nothing waits for stays
+ * pending. */
 
 #include "dlpack_rig.h"
 
@@ -38,7 +38,7 @@ static void a_buffer_becomes_a_tensor(void) {
   EXPECT(tensor->tensor.ndim == 1 && tensor->tensor.shape[0] == BYTES);
   EXPECT(tensor->tensor.strides[0] == 1 && ((char *)tensor->tensor.data)[BYTES - 1] == 7);
 
-  /* The tensor alone has the memory. */
+  /* Only the tensor owns the memory. */
   size_t bytes = 0;
   REFUSED(INVALID_HANDLE, pinlane_buffer_size(buffer, &bytes));
   REFUSED(INVALID_HANDLE, pinlane_buffer_free(buffer));
@@ -46,7 +46,7 @@ static void a_buffer_becomes_a_tensor(void) {
   tensor->deleter(tensor);
   EXPECT(live(pool) == 0);
 
-  /* Not even the pool must be there still. */
+  /* Even the pool may be freed before. */
   buffer = buffer_of(pool);
   OK(pinlane_buffer_into_dlpack(buffer, NULL, &tensor));
   OK(pinlane_pool_free(pool));
@@ -96,7 +96,7 @@ static void a_tensor_has_the_layout_that_was_asked_for(void) {
   tensor->deleter(tensor);
 }
 
-/* Elements of less than a byte are packed: twice as many of 4 bits as there are bytes. */
+/* Elements of less than a byte are packed: there are two elements of 4 bits for each byte. */
 static void small_elements_are_packed(void) {
   const struct {
     uint8_t code, bits;
@@ -117,7 +117,7 @@ static void small_elements_are_packed(void) {
     EXPECT(tensor->version.minor == 1 || types[n].bits * types[n].lanes % 8 == 0);
     tensor->deleter(tensor);
 
-    /* As many as fit, and one more. */
+    /* The largest number that fits, and one more. */
     pinlane_buffer *buffer = buffer_of(rig.pool);
     int64_t shape[2] = {1, types[n].count + 1};
     options.shape = shape;
@@ -253,7 +253,7 @@ static void a_device_buffer_becomes_a_tensor(void) {
   OK(pinlane_ticket_wait(behind));
   EXPECT(is_done(filled) == 1);
 
-  /* The memory is freed behind what the consumer has enqueued. */
+  /* The memory is freed after the work that the consumer has enqueued. */
   pinlane_ticket *busy = NULL;
   OK(pinlane_stream_busy(consumer, 1000, &busy));
   EXPECT(free_memory() < before);

@@ -1,5 +1,5 @@
-/* Tensors of DLPack as buffers. C11, on a lazy emulated device: what nobody waits for is pending
- * for certain. */
+/* Tensors of DLPack as buffers. C11, on a lazy emulated device: work that nothing waits for stays
+ * pending. */
 
 #include "dlpack_rig.h"
 
@@ -60,7 +60,7 @@ static void a_tensor_becomes_a_buffer(void) {
   free(producer);
 }
 
-/* The size is that of all elements together, whoever is the producer. */
+/* The size is that of all elements together, for any producer. */
 static void small_elements_take_as_many_bytes_as_they_share(void) {
   const struct {
     uint8_t bits;
@@ -144,7 +144,7 @@ static void an_exported_tensor_becomes_a_buffer_again(void) {
   OK(pinlane_ticket_free(ticket));
 }
 
-/* A first use of an imported buffer waits for the stream that the producer was told. */
+/* The first use of an imported buffer waits for the stream that the producer was given. */
 static void an_imported_device_buffer_is_ordered_behind_its_stream(void) {
   pinlane_stream *producer = NULL;
   OK(pinlane_stream_create(rig.device, NULL, &producer));

@@ -1,5 +1,5 @@
-/* The structs of DLPack, written down as the specification of DLPack 1.1 has them, not as pinlane
- * does; and what the tests of tensors share. */
+/* The structs of DLPack, copied from the specification of DLPack 1.1, not from pinlane; and the
+ * helpers of the tests of tensors. */
 
 #ifndef PINLANE_TESTS_DLPACK_RIG_H
 #define PINLANE_TESTS_DLPACK_RIG_H

@@ -1,5 +1,5 @@
-/* What a C program does to an emulated machine and learns from it: faults, lost devices, streams
- * that are held up, captures, findings, what is alive. C11. */
+/* The controls and results of an emulated machine in C: faults, lost devices, stalled streams,
+ * captures, findings, live objects. C11. */
 
 #include "rig.h"
 
@@ -110,7 +110,7 @@ static void streams_are_held_up(void) {
   REFUSED(INVALID_HANDLE, pinlane_emulator_release(NULL));
 }
 
-/* No handle is left to release it by. */
+/* There is no handle left to release it with. */
 static void a_stalled_stream_that_is_freed_goes_on(void) {
   const void *data = NULL;
   pinlane_stream *stream = NULL;
@@ -226,7 +226,8 @@ static void handles_and_outputs_are_checked(void) {
   OK(pinlane_emulator_free(machine));
 }
 
-/* A copy to device memory that is not there: a GPU would lose the device some time later. */
+/* A copy to device memory that does not exist: on a GPU the device would be lost some time
+ * later. */
 static void misuse_is_found(void) {
   pinlane_device *device = NULL;
   pinlane_stream *stream = NULL;
@@ -312,7 +313,8 @@ static int begins(const char *text, const char *with) {
   return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Two buffers that borrow the same memory do not know of each other, nor do their streams. */
+/* Two buffers that borrow the same memory do not know of each other, and their streams do not
+ * either. */
 static void races_are_found(uint32_t flags, size_t expected) {
   enum { EACH = 64 };
   pinlane_emulator_options options = PINLANE_EMULATOR_OPTIONS_INIT;
@@ -362,7 +364,7 @@ static void wait_at_gate(void *gate) {
   }
 }
 
-/* What waits for a host function that waits for it is told so. */
+/* A wait for a host function that waits for the waiting thread is a finding. */
 static void a_deadlock_is_a_finding(void) {
   pinlane_emulator_options options = PINLANE_EMULATOR_OPTIONS_INIT;
   EXPECT(options.host_function_limit_us == 0);
@@ -389,7 +391,7 @@ static void a_deadlock_is_a_finding(void) {
   sem_destroy(&gate);
 }
 
-/* Which fill a copy sees on another stream that does not wait for it. */
+/* The fill that a copy sees on another stream, which does not wait for it. */
 static char raced(const pinlane_emulator_options *options, char *replay, size_t capacity) {
   enum { EACH = 64 };
   pinlane_device *device = NULL;

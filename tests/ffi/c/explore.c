@@ -1,4 +1,4 @@
-/* Exploring a program in C: which runs are made, and what is told of the one that fails. */
+/* Exploring a program in C: which runs are made, and the report of the one that fails. */
 
 #define _POSIX_C_SOURCE 200809L /* setenv */
 
@@ -88,7 +88,7 @@ static void wrong_bytes_are_one_decision(void) {
   if (!replay) {
     return;
   }
-  /* That run alone, by the environment. */
+  /* That run alone, through the environment. */
   char value[64];
   snprintf(value, sizeof value, "%s", replay + strlen("PINLANE_REPLAY="));
   setenv("PINLANE_REPLAY", value, 1);

@@ -1,5 +1,5 @@
-/* Work of the program's own: it says what it reads and what it writes. C11, on a lazy emulated
- * device: nothing runs that nobody waits for. */
+/* The program's own work, which declares what it reads and writes. C11, on a lazy emulated device:
+ * work runs only when the program waits. */
 
 #include "rig.h"
 
@@ -29,7 +29,7 @@ static int is_done(const pinlane_ticket *ticket) {
   return done;
 }
 
-/* Work of a millisecond that uses `uses`. pinlane enqueues it here, where a program would. */
+/* Work of a millisecond that uses `uses`. Here pinlane enqueues it in place of a program. */
 static pinlane_ticket *launch(pinlane_stream *stream, const pinlane_use *uses, size_t count) {
   pinlane_foreign *work = NULL;
   pinlane_ticket *ticket = NULL;
@@ -69,7 +69,7 @@ static void refusals(void) {
   REFUSED(INVALID_HANDLE, pinlane_foreign_end(work, NULL));
 }
 
-/* While work is begun, calls that conflict are refused, and calls that do not are not. */
+/* While work is begun, conflicting calls are refused, and others are not. */
 static void borrows(void) {
   const pinlane_use uses[] = {of_device(rig.gpu, PINLANE_ACCESS_READ),
                               of_host(rig.buffer, PINLANE_ACCESS_READ),
@@ -133,9 +133,9 @@ static void c_rule_14_readers_share_weights(void) {
   }
 }
 
-/* On a lazy machine a wait runs what it needs, and other streams only get ahead by chance. So the
- * first reader is still pending in some rounds when somebody has waited for the second one, unless
- * that one waits for it. */
+/* On a lazy machine a wait runs the work that it needs, and other streams advance only by chance.
+ * So in some rounds the first reader is still pending after a wait for the second one, unless the
+ * second waits for the first. */
 static void c_rule_14_readers_overlap_and_a_writer_waits_for_both(void) {
   pinlane_stream *second = NULL, *third = NULL;
   OK(pinlane_stream_create(rig.device, NULL, &second));
@@ -168,7 +168,7 @@ static void c_rule_14_readers_overlap_and_a_writer_waits_for_both(void) {
   OK(pinlane_stream_free(third));
 }
 
-/* A buffer that is freed while its work is begun goes when that has ended. */
+/* A buffer that is freed while its work is begun is released when the work has ended. */
 static void frees(void) {
   pinlane_buffer *buffer = NULL;
   pinlane_foreign *work = NULL;

@@ -1,5 +1,5 @@
-/* Who owns what, and for how long: buffers freed in flight, registered memory, tickets, threads,
- * forks. C11, on a lazy emulated device: what nobody waits for is in flight for certain. */
+/* Ownership and lifetimes: buffers freed in flight, registered memory, tickets, threads, forks.
+ * C11, on a lazy emulated device: work that nothing waits for stays in flight. */
 
 #define _POSIX_C_SOURCE 200809L /* fork, beside strict C */
 
@@ -51,7 +51,7 @@ static void c_rule_04_memory_freed_in_flight_is_reused_when_the_device_is_done(v
   OK(pinlane_buffer_free(all));
 }
 
-/* Memory of the program's own is lent to a buffer, and comes back when the buffer is freed. */
+/* The program's own memory is lent to a buffer, and comes back when the buffer is freed. */
 static void memory_of_ones_own(void) {
   enum { LENT = 3 * BYTES / 4 };
   unsigned char *memory = malloc(BYTES);
@@ -107,7 +107,8 @@ static void memory_of_ones_own(void) {
   free(memory);
 }
 
-/* Device memory of the program's own is lent to a buffer: ordered as any, and never freed. */
+/* The program's own device memory is lent to a buffer: its uses are ordered like any other, and it
+ * is never freed. */
 static void device_memory_of_ones_own(void) {
   void *memory = NULL, *address = NULL;
   pinlane_device_buffer *lent = NULL, *empty = NULL;

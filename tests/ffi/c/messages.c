@@ -1,4 +1,4 @@
-/* What messages say: units, names and remedies. C11, on a lazy emulated device. */
+/* The units, names and remedies in messages. C11, on a lazy emulated device. */
 
 #include "rig.h"
 
@@ -10,7 +10,7 @@ static int says(const char *words) {
   return found;
 }
 
-/* C counts in bytes, whatever they are elements of. */
+/* C counts in bytes, whatever the type of the elements. */
 static void bytes_are_called_bytes(void) {
   pinlane_ticket **const none = NULL;
   const char pattern[80] = {0};
@@ -50,7 +50,7 @@ static void a_null_pointer_is_named_with_what_it_must_be(void) {
   EXPECT(says("buffer is NULL, or its capacity is 0;"));
 }
 
-/* A function that counts GPUs does not know a machine of the program's own. */
+/* A function that counts GPUs does not count the devices of an emulated machine. */
 static void a_device_that_a_machine_has_not_is_no_matter_of_gpus(void) {
   pinlane_emulator *machine = NULL;
   pinlane_device *device = NULL;
@@ -77,7 +77,7 @@ static int32_t next(void *user, void **item) {
   return (*given)++ == 0 ? PINLANE_STATUS_OK : PINLANE_STATUS_END;
 }
 
-/* An array of one slice that is not there. */
+/* A NULL array of one slice. */
 static int32_t describe(void *user, void *item, const pinlane_host_slice **slices, size_t *count) {
   (void)user, (void)item, (void)slices;
   *count = 1;

@@ -1,5 +1,5 @@
-/* Pairs of page-locked and device memory, copied over and over in both directions. C11, on a lazy
- * emulated device: nothing arrives that nobody waits for. */
+/* Pairs of page-locked and device memory, copied repeatedly in both directions. C11, on a lazy
+ * emulated device: copies run only when the program waits. */
 
 #include "copy_rig.h"
 
@@ -65,7 +65,7 @@ static void clear_both(void) {
   memset(data, 1, PAIRS * EACH);
 }
 
-/* The page-locked memory that the machine has given out. */
+/* The bytes of page-locked memory that the machine has allocated. */
 static uint64_t page_locked(void) {
   pinlane_emulator *machine = NULL;
   pinlane_emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;
@@ -88,7 +88,7 @@ static void steps(int32_t route) {
     pinlane_ticket *ticket = NULL;
     write_both(step);
     OK(pinlane_upload_pairs(rig.stream, pairs, NULL));
-    /* Between the copies the buffers are used as always. */
+    /* Between the copies the buffers are used as usual. */
     clear_both();
     OK(pinlane_device_buffer_upload_slice(rig.stream, rig.host, rig.gpu, PAIRS * EACH, 64, NULL));
     OK(pinlane_download_pairs(step % 2 == 0 ? rig.stream : stream2, pairs, &ticket));
@@ -153,7 +153,7 @@ static void buffers_that_are_gone_or_in_use(void) {
   OK(pinlane_pairs_create(&one, 1, NULL, &pairs));
   OK(pinlane_upload_pairs(rig.stream, pairs, NULL));
 
-  /* The program's own work has the device buffer. */
+  /* The program's own work uses the device buffer. */
   const pinlane_use use = {.device_buffer = gpu, .access = PINLANE_ACCESS_READ};
   pinlane_foreign *foreign = NULL;
   OK(pinlane_foreign_begin(rig.stream, &use, 1, &foreign));
@@ -166,7 +166,7 @@ static void buffers_that_are_gone_or_in_use(void) {
   REFUSED(WRONG_DEVICE, pinlane_download_pairs(rig.other_stream, pairs, &ticket));
   OK(pinlane_upload_pairs(rig.stream, pairs, NULL));
 
-  /* Another buffer has the place of the one that was freed, but not its handle. */
+  /* Another buffer has the slot of the freed one, but not its handle. */
   OK(pinlane_device_buffer_free(gpu));
   REFUSED(INVALID_HANDLE, pinlane_upload_pairs(rig.stream, pairs, &ticket));
   OK(pinlane_device_buffer_alloc(rig.device, 64, &gpu));

@@ -1,5 +1,5 @@
-/* Memory of a pool that is known by its address only: copies that return at once, and what happens
- * if it is freed meanwhile. C11, on a lazy emulated device: nothing runs that nobody waits for. */
+/* Memory of a pool that is known by its address only: copies that return at once, and frees during
+ * these copies. C11, on a lazy emulated device: work runs only when the program waits. */
 
 #include "copy_rig.h"
 
@@ -28,9 +28,9 @@ static void wait_and_free(pinlane_ticket *ticket) {
   OK(pinlane_ticket_free(ticket));
 }
 
-/* Every form, at many alignments and lengths, small ones too. None of them waits: then nothing
- * would ever be pending. (A query may make progress on a lazy machine, so something is not always.)
- * */
+/* Every form, at many alignments and lengths, also small ones. None of them waits: otherwise
+ * nothing would ever be pending. (A query may make progress on a lazy machine, so the work is not
+ * always pending.) */
 static void copies_return_at_once(void) {
   char *const memory = allocate(rig.pool, LARGE), *const back = allocate(rig.pool, LARGE);
   memcpy(memory, rig.host, LARGE);
@@ -110,7 +110,7 @@ static void frees_in_flight(void) {
   }
   EXPECT(rig.back[EACH - 1] == ROUNDS - 1);
 
-  /* What the device still writes is nobody's: the next owner finds its own bytes only. */
+  /* Memory that the device still writes is not reused: the next owner finds only its own bytes. */
   char *memory = allocate(rig.pool, 2 * EACH);
   OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, 2 * EACH, "\11", 1, NULL));
   OK(pinlane_device_buffer_download_pinned(rig.stream, rig.gpu, 0, memory, 2 * EACH, NULL));
@@ -140,7 +140,7 @@ static void buffers(void) {
   OK(pinlane_buffer_read(rig.buffer, &read));
   EXPECT(((const char *)read)[0] == 3 && ((const char *)read)[PINNED - 1] == 3);
 
-  /* As a slice it is the program's again when the call returns. */
+  /* After a copy as a slice the memory is the program's again when the call returns. */
   OK(pinlane_buffer_write(rig.buffer, &data));
   memset(data, 6, PINNED);
   OK(pinlane_device_buffer_upload_slice(rig.stream, data, rig.gpu, 0, PINNED, NULL));
@@ -149,7 +149,8 @@ static void buffers(void) {
   EXPECT(((const char *)data)[0] == 6 && ((const char *)data)[PINNED - 1] == 6);
 }
 
-/* Slices of a pool's memory larger than a small copy, and what spans two allocations. */
+/* Slices of a pool's memory that are larger than a small copy, and slices that span two
+ * allocations. */
 static void slices(void) {
   enum { EACH = 128 << 10, COUNT = 16 };
   char *blocks[COUNT];
@@ -218,7 +219,7 @@ static void other_pools_and_machines(void) {
   OK(pinlane_device_free(machine));
 }
 
-/* How memory of a pool is one of many. */
+/* The kinds of lists that memory of a pool may be part of. */
 enum form { BATCH, PAIRS, ROWS, FORMS };
 static const char *const names[FORMS] = {"copy 1", "pair 1", "layer 0"};
 
@@ -258,7 +259,8 @@ static pinlane_status in_list(enum form form, int up, void *memory, size_t at, s
   return status;
 }
 
-/* As part of a list it is copied as alone: as it is, in both directions, and not waited for. */
+/* Memory in a list is copied like memory alone: directly, in both directions, and without a
+ * wait. */
 static void lists_return_at_once(enum form form) {
   char *const memory = allocate(rig.pool, LARGE), *const back = allocate(rig.pool, LARGE);
   memcpy(memory, rig.host, LARGE);
@@ -316,7 +318,7 @@ static void lists_that_lose_their_memory(enum form form) {
   rig.pool = all;
 }
 
-/* What is refused, by the number of its item. */
+/* Refused items, by their numbers. */
 static void lists_of_other_memory(enum form form) {
   pinlane_pool *elsewhere = NULL;
   pinlane_device *machine = NULL;
@@ -357,7 +359,7 @@ static void lists_that_name_memory_twice(void) {
   REFUSED(INVALID_VALUE, pinlane_upload_batch(s, &twice, 1, NULL, t));
   REFUSED(INVALID_VALUE, pinlane_download_batch(s, &twice, 1, NULL, t));
 
-  /* One buffer, by its handle and by its address: what is written must not overlap. */
+  /* One buffer, by its handle and by its address: destinations must not overlap. */
   pinlane_copy two[] = {
       {.buffer = rig.buffer, .bytes = 64, .device_buffer = rig.gpu},
       {.pinned = (char *)data + 63, .bytes = 64, .device_buffer = rig.gpu, .device_offset = 64}};
@@ -400,7 +402,7 @@ static void refusals(void) {
   OK(pinlane_pool_deallocate(rig.pool, memory));
 }
 
-/* An allocation may wait for room, for so long. */
+/* An allocation may wait for room, up to a timeout. */
 static void deadlines(void) {
   pinlane_pool_options options = PINLANE_POOL_OPTIONS_INIT;
   options.max_bytes = 4096;

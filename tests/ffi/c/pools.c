@@ -1,5 +1,5 @@
 /* Pools: options, budgets, waiting, giving memory back, and memory by its address. C11, on a lazy
- * emulated device: what nobody waits for is in flight for certain. */
+ * emulated device: work that nothing waits for stays in flight. */
 
 #include "check.h"
 
@@ -106,7 +106,7 @@ static void bad_options(void) {
 }
 
 static void options_are_obeyed(void) {
-  /* Only the size set, and no options at all: both mean half of the memory. */
+  /* Options with only the size set, and no options: both mean half of the memory. */
   const pinlane_pool_options none = PINLANE_POOL_OPTIONS_INIT;
   pinlane_pool *pool = pool_of(&none), *other = pool_of(NULL);
   EXPECT(stats_of(pool).max_bytes > PAGE);
@@ -239,7 +239,8 @@ static void memory_by_address(void) {
   EXPECT(nothing != NULL && nothing != memory);
   OK(pinlane_pool_deallocate(pool, nothing));
 
-  /* Inside an allocation, of another pool, of a buffer, of the program, and no address at all. */
+  /* Addresses inside an allocation, of another pool, of a buffer, of the program, and of
+   * nothing. */
   REFUSED(INVALID_VALUE, pinlane_pool_deallocate(pool, (char *)memory + 1));
   REFUSED(INVALID_VALUE, pinlane_pool_deallocate(pool, (char *)memory + PAGE - 1));
   REFUSED(INVALID_HANDLE, pinlane_pool_deallocate(other, memory));

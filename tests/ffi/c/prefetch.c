@@ -1,5 +1,5 @@
-/* Pipelines: threads of pinlane call a producer in C and copy its batches ahead. C11, on a lazy
- * emulated device. */
+/* Pipelines: threads of pinlane call a producer in C and copy its batches in advance. C11, on a
+ * lazy emulated device. */
 
 #define _POSIX_C_SOURCE 200809L /* semaphores, beside strict C */
 
@@ -20,7 +20,7 @@ struct item {
   pinlane_host_slice slices[2];
 };
 
-/* What the producer gives, and what it has seen. */
+/* The producer's batches, and its observations. */
 struct source {
   size_t batches, begun;
   size_t next_fails, describe_fails, fill_fails; /* numbers of batches; 0: none */
@@ -150,7 +150,7 @@ static void batches_come_in_order(void) {
   REFUSED(INVALID_HANDLE, pinlane_prefetch_next(prefetch, &batch));
 }
 
-/* A batch is a device buffer, which lives on without its prefetch. */
+/* A batch is a device buffer, which stays alive without its prefetch. */
 static void a_batch_is_a_device_buffer(void) {
   struct source source = {.batches = 2};
   pinlane_prefetch *prefetch = started(&source, NULL);
@@ -199,7 +199,7 @@ static void a_batch_is_a_device_buffer(void) {
   EXPECT(((const unsigned char *)data)[IMAGE - 1] == pattern(1, IMAGE - 1));
 }
 
-/* What went wrong takes its batch's place, with the code that the producer returned. */
+/* An error takes its batch's place, with the code that the producer returned. */
 static void errors_take_their_batchs_place(void) {
   struct source source = {.batches = 12, .next_fails = 3, .describe_fails = 5, .fill_fails = 9};
   pinlane_prefetch *prefetch = started(&source, NULL);
@@ -231,7 +231,7 @@ static void errors_take_their_batchs_place(void) {
   EXPECT(source.released == 11); /* all that were begun */
 }
 
-/* What describe says is checked; the error is the batch's. */
+/* The slices of describe are checked, and an error is the batch's. */
 static const pinlane_host_slice *wrong;
 static size_t wrong_count;
 
@@ -309,7 +309,7 @@ static void sleep_ms(long ms) {
   nanosleep(&time, NULL);
 }
 
-/* A producer that waits in `next` until it is let go. */
+/* A producer that waits in `next` until it is released. */
 struct gate {
   sem_t inside, open;
   atomic_int returned;
@@ -371,7 +371,7 @@ static void freeing_ends_all_calls(void) {
   sem_destroy(&gate.open);
 }
 
-/* Freed at any moment, with batches ready, in the making and in the consumer's hands. */
+/* Freed at any moment: batches are ready, in preparation, or held by the consumer. */
 static void freeing_early_releases_everything(void) {
   for (size_t taken = 0; taken < 6; taken++) {
     struct source source = {.batches = 1000};
@@ -389,7 +389,7 @@ static void freeing_early_releases_everything(void) {
   }
 }
 
-/* The producer calls pinlane, about its own pipeline too. */
+/* The producer calls pinlane, also for its own pipeline. */
 static struct {
   pinlane_prefetch *prefetch;
   sem_t known;
@@ -450,7 +450,7 @@ static void consumed(void *user, pinlane_status status, pinlane_device_buffer *b
   consumer->wrong += pinlane_device_batch_index(batch, &index) != PINLANE_STATUS_OK;
   consumer->wrong += index != consumer->next++;
   consumer->wrong += pinlane_device_buffer_free(batch) != PINLANE_STATUS_OK;
-  /* If it succeeds, another thread may be in here already. */
+  /* If it succeeds, another thread may run this function already. */
   if (pinlane_prefetch_next_async(consumer->prefetch, consumed, user, NULL)) {
     consumer->wrong++;
     sem_post(&consumer->end);
@@ -466,7 +466,7 @@ static void batches_come_by_callback(void) {
   struct source source = {.batches = 30};
   struct consumer consumer = {.prefetch = started(&source, NULL)};
   sem_init(&consumer.end, 0, 0);
-  /* Refused in a host function, and nothing has happened. */
+  /* It is refused in a host function, without an effect. */
   OK(pinlane_stream_launch_host(rig.stream, ask_inside, &consumer, NULL));
   OK(pinlane_stream_synchronize(rig.stream));
   EXPECT(consumer.last == PINLANE_STATUS_UNSUPPORTED && consumer.next == 0);
@@ -477,7 +477,8 @@ static void batches_come_by_callback(void) {
   OK(pinlane_prefetch_free(consumer.prefetch));
 }
 
-/* A request that is withdrawn leaves the batch; one of a prefetch that is freed is told. */
+/* A request that is withdrawn leaves the batch. The callback of a request of a freed prefetch is
+ * called. */
 static void requests_for_batches_end(void) {
   struct gate gate = {.returned = 0};
   sem_init(&gate.inside, 0, 0);

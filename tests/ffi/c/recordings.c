@@ -1,4 +1,4 @@
-/* Recordings: what a device and the threads of the host did, as files. C11, on a lazy emulated
+/* Recordings of the work of a device and of the host's threads, as files. C11, on a lazy emulated
  * device. */
 
 #include "rig.h"
@@ -75,7 +75,7 @@ static void a_device_has_one_recording(void) {
   OK(pinlane_device_record(rig.device, first));
   OK(pinlane_device_record(rig.other_device, first)); /* two devices share it */
   REFUSED(INVALID_VALUE, pinlane_device_record(rig.device, second));
-  /* One that is freed forgets what it has noted, and the device is free. */
+  /* A freed recording drops its events, and the device can be recorded again. */
   some_work();
   OK(pinlane_recording_free(first));
   OK(pinlane_device_record(rig.device, second));
@@ -87,7 +87,7 @@ static void a_device_has_one_recording(void) {
   OK(pinlane_recording_free(second));
 }
 
-/* Nothing can be written in full to /dev/full, and there are no folders like these. */
+/* Writes to /dev/full fail, and these folders do not exist. */
 static void what_cannot_be_written(void) {
   pinlane_recording *recording = NULL;
   size_t spans = 77;
@@ -125,7 +125,7 @@ static void stop_inside(void *user) {
   status_inside = pinlane_recording_stop(stopped_inside);
 }
 
-/* The recording goes on, and can be stopped afterwards. */
+/* The recording continues, and can be stopped later. */
 static void not_inside_a_host_function(void) {
   size_t spans = 0;
   OK(pinlane_recording_create(&stopped_inside));

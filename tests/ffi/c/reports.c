@@ -1,4 +1,4 @@
-/* What pools tell of themselves, as texts, and what a thing was made from. */
+/* The statistics of pools as texts, and the parents of objects. */
 
 #include "check.h"
 
@@ -17,7 +17,7 @@ static pinlane_pool *pool_with_budget(size_t bytes) {
   return pool;
 }
 
-/* The statistics as a text: whole, cut off, and asked for their length alone. */
+/* The statistics as a text: whole, cut off, and only their length. */
 static void reports(void) {
   pinlane_pool *pool = pool_with_budget(16 * PAGE);
   pinlane_buffer *buffer = NULL;
@@ -83,7 +83,7 @@ static void reports_of_several_pools(void) {
   REFUSED(INVALID_VALUE, pinlane_pools_prometheus(pools, names, 2, NULL, 1, NULL));
   REFUSED(INVALID_HANDLE, pinlane_pools_prometheus(wrong, names, 2, text, sizeof text, NULL));
 
-  // A buffer names its pool as long as somebody holds it.
+  // A buffer returns its pool as long as the pool has a handle.
   int32_t same = 0;
   OK(pinlane_buffer_pool(buffer, &found));
   OK(pinlane_pool_is_same(found, one, &same));

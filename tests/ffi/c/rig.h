@@ -1,4 +1,4 @@
-/* Two devices of a lazy machine, and one of everything on the first. */
+/* Two devices of a lazy machine, and one object of each kind on the first. */
 
 #ifndef PINLANE_TESTS_RIG_H
 #define PINLANE_TESTS_RIG_H
@@ -12,7 +12,7 @@ static struct rig {
   pinlane_buffer *buffer;
   pinlane_device_buffer *gpu, *gpu2, *other_gpu;
   pinlane_ticket *ticket;
-  /* Of copy_rig.h. `raw` is the address of `lent`: device memory of the program's own. */
+  /* For copy_rig.h. `raw` is the address of `lent`, the program's own device memory. */
   pinlane_device_buffer *lent;
   char *raw;
   char *host, *back; /* LARGE bytes each, of pageable memory */
@@ -38,7 +38,7 @@ static void set_up(size_t pinned, size_t bytes) {
   OK(pinlane_stream_record(rig.stream, &rig.ticket));
 }
 
-/* Frees first what the others are made from: any order is right. */
+/* Frees parents before the objects that were made from them: any order is right. */
 static void tear_down(void) {
   OK(pinlane_device_free(rig.device));
   OK(pinlane_device_free(rig.other_device));

@@ -1,5 +1,5 @@
-/* Rows of tables, by their numbers. C11, on a lazy emulated device: nothing arrives that nobody
- * waits for. */
+/* Rows of tables, by their numbers. C11, on a lazy emulated device: copies run only when the
+ * program waits. */
 
 #include "copy_rig.h"
 
@@ -32,7 +32,7 @@ static char *pool_memory;
 /* Buffers for numbers on the device. */
 static pinlane_device_buffer *numbers_gpu, *more_gpu;
 
-/* These numbers as elements of that kind, in `room`. */
+/* The numbers as elements of type `kind`, in `room`. */
 static pinlane_indices numbers(int32_t kind, const int *rows, size_t count, void *room) {
   for (size_t i = 0; i < count; i++) {
     if (kind == PINLANE_INDEX_U32) {
@@ -89,7 +89,7 @@ static const char *table_read(enum place place) {
   return place == PAGEABLE ? rig.back : pool_memory;
 }
 
-/* A layer with its table in that place, and `rows` rows at an odd place of `gpu`. */
+/* A layer with its table at `place`, and `rows` rows at an odd offset in `gpu`. */
 static pinlane_layer layer_at(enum place place, int up, size_t rows) {
   pinlane_layer layer = {.device_buffer = rig.gpu, .device_offset = 13};
   layer.src_bytes = up ? TABLE : rows * ROW;
@@ -168,7 +168,7 @@ static void scatters(void) {
   }
 }
 
-/* Two layers: one with page-locked and one with pageable memory, one of the program's own device
+/* Two layers: one with page-locked and one with pageable memory. One uses the program's own device
  * memory. */
 static void two_layers(pinlane_layer *layers, int up, size_t blocks) {
   layers[0] = layer_at(PINNED_BUFFER, up, blocks);
@@ -211,7 +211,7 @@ static void blocks(void) {
     }
   }
 
-  /* All blocks of the device, in their order, to some of the host; and the other way round. */
+  /* All blocks of the device, in order, to some of the host, and vice versa. */
   const int spread[PLACED] = {39, 1, 5, 4, 3, 20, 7, 8, 9, 10};
   pinlane_indices chosen = numbers(PINLANE_INDEX_I32, spread, PLACED, to_room);
   OK(pinlane_device_buffer_upload_slice(rig.stream, rig.host + 7, rig.gpu, 13, LARGE - 13, NULL));
@@ -236,7 +236,7 @@ static void blocks(void) {
   OK(pinlane_device_buffer_download_slice(rig.stream, rig.gpu, 13, back, sizeof back));
   EXPECT(same(back, rig.host + 7, PLACED));
 
-  /* Nothing at all. */
+  /* An empty call. */
   OK(pinlane_upload_blocks(rig.stream, NULL, 0, ROW, NULL, NULL, NULL));
   OK(pinlane_download_blocks(rig.stream, NULL, 0, 0, &chosen, NULL, &ticket));
   OK(pinlane_ticket_free(ticket));
@@ -247,7 +247,7 @@ static void blocks(void) {
   OK(pinlane_upload_rows(rig.stream, &empty, &chosen, NULL));
 }
 
-/* A number on the device that is not in the table, and one that comes twice. */
+/* A number on the device that is outside the table, and one that occurs twice. */
 static void numbers_that_only_the_device_knows(void) {
   const int outside[3] = {2, -1, ROWS}, twice[4] = {4, 5, 4, 6};
   uint64_t room[4];
@@ -273,7 +273,7 @@ static void numbers_that_only_the_device_knows(void) {
       REFUSED(INVALID_VALUE, pinlane_download_rows(rig.stream, &layer, &indices, NULL));
     }
   }
-  /* The promise that is broken. */
+  /* A broken promise. */
   pinlane_indices promised = numbers(PINLANE_INDEX_U32, twice, 4, room);
   promised.flags = PINLANE_INDICES_DISTINCT;
   pinlane_layer layer = layer_at(PINNED_BUFFER, 0, 4);
@@ -401,7 +401,7 @@ static void bad_tables(void) {
   bad.device_buffer = bad_down.device_buffer = rig.other_gpu;
   REFUSED_BOTH(WRONG_DEVICE, &bad, &bad_down, &four);
 
-  /* Lengths that are no whole rows. */
+  /* Lengths that are not whole rows. */
   bad = up, bad_down = down;
   bad.dst_bytes = bad_down.src_bytes = 4 * ROW - 1;
   REFUSED_BOTH(LENGTH_MISMATCH, &bad, &bad_down, &four);

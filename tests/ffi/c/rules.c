@@ -1,4 +1,4 @@
-/* Rules of docs/c-abi.md that no other program shows, by their numbers. C11, on a lazy emulated
+/* Rules of docs/c-abi.md that no other program tests, by their numbers. C11, on a lazy emulated
  * device. */
 
 #include "rig.h"

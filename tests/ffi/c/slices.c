@@ -1,5 +1,5 @@
-/* Pageable memory and files, and the options of both. C11, on a lazy emulated device: nothing
- * arrives that nobody waits for. */
+/* Pageable memory and files, and the options of both. C11, on a lazy emulated device: copies run
+ * only when the program waits. */
 
 #define _POSIX_C_SOURCE 200809L /* fileno and ftruncate, beside strict C */
 
@@ -208,7 +208,7 @@ static void files(void) {
   REFUSED(INVALID_VALUE, pinlane_upload_file_ranges(s, file, &newer, 1, t));
   EXPECT(ticket == NULL);
 
-  /* Cut off after it was opened: a status, not a signal. */
+  /* A file that is truncated after it was opened causes a status, not a signal. */
   EXPECT(ftruncate(fileno(temporary), 10) == 0);
   REFUSED(OUT_OF_RANGE, pinlane_upload_file(s, file, 0, rig.raw, 11, t));
   OK(pinlane_upload_file(s, file, 0, rig.raw, 10, NULL));

@@ -1,4 +1,4 @@
-/* The plugin of two_copies.c: what it has of pinlane is the shared library's. */
+/* The plugin of two_copies.c: it uses the shared library of pinlane. */
 
 #include <pinlane/pinlane.h>
 

@@ -20,7 +20,7 @@ namespace {
 static_assert(!std::is_copy_constructible_v<pinlane::request>);
 static_assert(std::is_nothrow_move_constructible_v<pinlane::request>);
 
-/// Owned by a function object, to see that it is destroyed.
+/// Owned by a function object, to check that it is destroyed.
 using share = std::shared_ptr<int>;
 
 void host_functions(rig& rig) {
@@ -29,7 +29,7 @@ void host_functions(rig& rig) {
   for (int i = 0; i < 20; ++i) {
     rig.stream.launch_host([i, &order, owned] { order.push_back(i); });
   }
-  // Moved in, so that it owns what cannot be copied.
+  // It is moved in, so it can own an object that cannot be copied.
   rig.stream.launch_host([held = std::make_unique<int>(7), &order] { order.push_back(*held); })
       .wait();
   EXPECT(order.size() == 21 && order[19] == 19 && order[20] == 7 && owned.use_count() == 1);
@@ -118,7 +118,7 @@ void memory_comes_by_callback(rig& rig) {
 void lent_device_memory(rig& rig) {
   auto gpu = rig.device.alloc<std::uint32_t>(100);
   auto host = rig.pool.alloc<std::uint32_t>(50);
-  rig.stream.fill(gpu, 0u).wait(); // now the memory is there: it stands for a cudaMalloc
+  rig.stream.fill(gpu, 0u).wait(); // now the memory exists, like that of cudaMalloc
   auto lent = rig.device.borrow_memory(gpu.address() + 50, 50);
   EXPECT(lent.size() == 50 && lent.address() == gpu.address() + 50);
   rig.stream.fill(lent, 3u);

@@ -1,4 +1,4 @@
-// What the tests in C++ share: the check macros, and a lazy machine to run on.
+// Shared by the tests in C++: the check macros, and a lazy machine to run on.
 
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <utility>
 
-/// Callbacks check, too.
+/// Callbacks check too.
 inline std::atomic<int> checks{0}, failures{0};
 
 inline void expect(bool condition, const char* text, const char* file, int line) {
@@ -21,7 +21,7 @@ inline void expect(bool condition, const char* text, const char* file, int line)
 }
 #define EXPECT(...) expect((__VA_ARGS__), #__VA_ARGS__, __FILE__, __LINE__)
 
-/// What main returns.
+/// The exit status of main.
 inline int verdict(const char* of_what) {
   std::printf("%d checks of %s, %d failed\n", checks.load(), of_what, failures.load());
   return failures == 0 ? 0 : 1;
@@ -39,7 +39,7 @@ pinlane_status thrown_by(Call call) {
   }
 }
 
-/// Two devices of a lazy machine: what is enqueued runs only when somebody waits for it.
+/// Two devices of a lazy machine: enqueued work runs only when something waits for it.
 struct rig {
   pinlane::device device, other;
   pinlane::pinned_pool pool;

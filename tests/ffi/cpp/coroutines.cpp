@@ -34,7 +34,7 @@ struct task {
     void return_value(T value) { result.set_value(std::move(value)); }
     void unhandled_exception() { result.set_exception(std::current_exception()); }
   };
-  std::coroutine_handle<promise_type> coroutine; // gone when the result is there
+  std::coroutine_handle<promise_type> coroutine; // destroyed when there is a result
   std::future<T> result;
 };
 
@@ -73,7 +73,7 @@ task<std::thread::id> copy(rig& rig, std::vector<std::uint32_t>& values) {
   const pinlane::ticket ticket = rig.stream.download(gpu, host);
   co_await ticket;
   EXPECT(ticket.is_done());
-  co_await ticket; // complete already: goes on at once
+  co_await ticket; // complete already: continues at once
   const auto elements = *host.try_read();
   values.assign(elements.begin(), elements.end());
   co_return std::this_thread::get_id();
@@ -160,7 +160,7 @@ task<int> hold_one(const pinlane::pinned_pool& pool, std::atomic<int>& alive) {
   co_return 1;
 }
 
-/// Eight threads await memory of a pool that has room for two; each coroutine frees what it got.
+/// Eight threads await memory of a pool that has room for two. Each coroutine frees its memory.
 void many_coroutines_share_a_tight_budget(rig& rig) {
   pinlane::pool_options options;
   options.max_bytes = 2 * 4096;
@@ -188,7 +188,7 @@ void many_coroutines_share_a_tight_budget(rig& rig) {
   EXPECT(alive == 0);
 }
 
-/// A coroutine that waits is destroyed: its request is withdrawn, and nobody resumes it.
+/// A waiting coroutine is destroyed: its request is withdrawn, and it is not resumed.
 void a_destroyed_coroutine_is_not_resumed(rig& rig) {
   pinlane::pool_options options;
   options.max_bytes = 4096;
@@ -211,7 +211,7 @@ void a_destroyed_coroutine_is_not_resumed(rig& rig) {
   EXPECT(pool.alloc_timeout<char>(4096, std::chrono::seconds(20)).size() == 4096); // none is lost
 }
 
-/// The buffers stay borrowed while the coroutine waits in the middle of its work. Whichever thread
+/// The buffers stay borrowed while the coroutine waits in the middle of its work. The thread that
 /// ends it gives them back.
 task<int> works_in_two_parts(rig& rig, pinlane::device_buffer<std::uint32_t>& gpu, bool& was_busy) {
   auto other = rig.device.alloc<std::uint32_t>(8);

@@ -12,7 +12,7 @@
 #include <type_traits>
 #include <utility>
 
-// What the concepts are called depends on the version.
+// The names of the concepts depend on the version.
 #if CCCL_VERSION >= 3001000
 template <class Resource>
 inline constexpr bool is_synchronous =
@@ -103,17 +103,17 @@ void memory_is_reused_when_the_stream_is_past_it(rig& rig) {
   const auto free_bytes_wait = [&] { return resource.pool().stats().in_flight_bytes; };
 
   void* memory = resource.allocate(native, size);
-  resource.deallocate_sync(memory, size); // nobody uses it
+  resource.deallocate_sync(memory, size); // it is unused
   EXPECT(free_bytes_wait() == 0 && resource.allocate(native, size) == memory);
 
   const pinlane::ticket busy = rig.stream.busy(std::chrono::microseconds(1));
   resource.deallocate(native, memory, size);
   EXPECT(free_bytes_wait() == size && !resource.pool().try_alloc<char>(size));
   EXPECT(!busy.is_done());
-  // There is no other memory: this waits for the stream.
+  // The budget is spent: this waits for the stream.
   EXPECT(resource.allocate(native, size) == memory && busy.is_done());
 
-  // What is enqueued after the memory was freed does not hold it up.
+  // Work that is enqueued after the free does not delay the reuse.
   resource.deallocate(native, memory, size);
   rig.stream.synchronize();
   const pinlane::ticket later = rig.stream.busy(std::chrono::microseconds(1));
@@ -125,7 +125,7 @@ void memory_is_reused_when_the_stream_is_past_it(rig& rig) {
 }
 // ANCHOR_END: reuse
 
-/// Nobody can tell what such a stream uses.
+/// The machine of the pool cannot know what such a stream uses.
 void memory_freed_on_a_stream_of_another_machine_is_kept(rig& rig) {
   const pinlane::pinned_pool pool = small_pool(rig);
   pinlane::pinned_mr resource(rig.device, pool);

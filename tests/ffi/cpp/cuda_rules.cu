@@ -1,5 +1,5 @@
-// pinlane in a program that uses CUDA itself: it leaves the last-error slot, the current device and
-// stream captures alone. Needs a GPU. Each check prints its result.
+// pinlane in a program that uses CUDA itself: it does not change the last error, the current device
+// or stream captures. Needs a GPU. Each check prints its result.
 
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE // cuda::mr, before CCCL 3.1
 #include <pinlane/cpp/cuda_resource.hpp>
@@ -52,8 +52,8 @@ struct rig {
   pinlane::device_buffer<float> gpu = device.alloc<float>(count);
 };
 
-/// Blocks a stream until it is destroyed. Only poll meanwhile: other calls of CUDA may wait for the
-/// device.
+/// Blocks a stream until it is destroyed. Until then only poll: other calls of CUDA may wait for
+/// the device.
 class gate {
 public:
   explicit gate(const pinlane::stream& stream)
@@ -106,9 +106,9 @@ void poll_while_pending(rig& rig) {
          "  (polls find the copy pending)");
 }
 
-/// pinlane neither leaves an error in the slot nor removes one.
+/// pinlane neither sets the last error nor clears it.
 void last_error_slot(rig& rig) {
-  use(rig); // CUDA loads what it loads at first use
+  use(rig); // CUDA loads modules at first use
   check(cudaGetLastError());
   use(rig);
   poll_while_pending(rig);
@@ -123,7 +123,7 @@ void last_error_slot(rig& rig) {
   report(cudaGetLastError() == provoked, "rule 15: the caller's error stays in the slot");
 }
 
-/// The current device stays the caller's, whatever device a call uses.
+/// The caller's current device stays current, whatever device a call uses.
 void current_device() {
   const int devices = pinlane::device::count();
   bool kept = true;
@@ -151,8 +151,8 @@ void current_device() {
   report(kept, "rule 12: the current device stays the caller's");
 }
 
-/// A copy on a capturing stream is refused. Neither that nor work on other streams breaks the
-/// capture.
+/// A copy on a capturing stream is refused. Neither the refusal nor work on other streams
+/// invalidates the capture.
 void stream_capture(rig& rig) {
   cudaStream_t mine = nullptr;
   check(cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking));

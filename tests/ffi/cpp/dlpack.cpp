@@ -90,7 +90,7 @@ void what_is_refused_stays(rig& rig) {
 
 }
 
-/// Whether a tensor is refused as elements of T; it is then still the caller's.
+/// Whether a tensor is refused as elements of T. It then stays the caller's.
 template <class T>
 bool refuses(rig& rig, DLManagedTensorVersioned* managed) {
   return thrown_by([&] { (void)pinlane::from_dlpack<T>(rig.device, managed); }) ==
@@ -118,7 +118,7 @@ void tensors_have_the_type_that_is_asked_for(rig& rig) {
   EXPECT(refuses<std::uint8_t>(rig, managed));
   EXPECT(pinlane::from_dlpack<bool>(rig.device, managed).size() == 6);
 
-  // 7 elements of 4 bits are 4 bytes, and no elements of a type that C++ has.
+  // 7 elements of 4 bits are 4 bytes, and C++ has no such element type.
   managed = pinlane::into_dlpack(rig.pool.alloc<std::uint8_t>(8), layout);
   seen(managed).bits = 4;
   seen(managed).shape[0] = 7;
@@ -146,7 +146,7 @@ void tensors_are_aligned_for_their_type(rig& rig) {
   seen(managed).byte_offset = 4;
   EXPECT(pinlane::from_dlpack<std::uint32_t>(rig.stream, managed).size() == 2);
 
-  // Nor is a handle adopted whose memory is not aligned.
+  // A handle with misaligned memory is not adopted either.
   alignas(8) unsigned char own[64];
   pinlane_buffer* handle = nullptr;
   EXPECT(pinlane_buffer_register(rig.device.get(), own + 4, 32, &handle) == PINLANE_STATUS_OK);

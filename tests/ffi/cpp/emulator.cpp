@@ -1,4 +1,4 @@
-// Emulated machines and the report of a pool, by the C++ types.
+// Emulated machines and the report of a pool, with the C++ types.
 
 #include "check.hpp"
 
@@ -142,7 +142,7 @@ void stores_in_flight(bool waits) {
   stream.synchronize();
 }
 
-// A host function that waits for what the waiting thread does afterwards.
+// A host function that waits for the next action of the thread that waits for it.
 void deadlocks() {
   pinlane::emulator_options options;
   options.host_function_limit = std::chrono::milliseconds(20);

@@ -1,4 +1,5 @@
-// What programs in C++ expect of any library: error codes, points in time, spans, ways back.
+// What programs in C++ expect of any library: error codes, time points, spans, accessors of
+// parents.
 
 #include "check.hpp"
 
@@ -49,7 +50,7 @@ void errors_are_error_codes(rig& rig) {
   }
 }
 
-/// A clock that somebody sets back once.
+/// A clock that is set back once.
 struct moody_clock {
   using duration = std::chrono::microseconds;
   using rep = duration::rep;
@@ -108,7 +109,7 @@ void all_tickets_are_waited_for(rig& rig) {
   EXPECT(one.is_done() && other.is_done());
   pinlane::wait_all(std::vector<pinlane::ticket>());
 
-  // One that fails keeps none of the others from being waited for.
+  // A ticket that fails does not end the wait for the others.
   tickets.clear();
   tickets.emplace_back();
   tickets.push_back(second.busy(1us));
@@ -158,7 +159,7 @@ void spans_are_made_of_containers() {
   all[0] = 10;
   EXPECT(values[0] == 10 && all.size() == 3);
   EXPECT(sum(values) == 15 && sum(constants) == 9 && sum(some) == 13 && sum(all) == 15);
-  EXPECT(sum(std::vector<float>{1, 1}) == 2); // for the call, as std::span has it
+  EXPECT(sum(std::vector<float>{1, 1}) == 2); // for the duration of the call, like std::span
   static_assert(std::is_same_v<decltype(pinlane::span(constants)), pinlane::span<const float>>);
   static_assert(std::is_same_v<decltype(pinlane::span(some)), pinlane::span<float>>);
   static_assert(!std::is_constructible_v<pinlane::span<float>, std::vector<float>>);

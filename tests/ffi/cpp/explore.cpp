@@ -69,7 +69,7 @@ void correct_programs() {
   EXPECT(pinlane::explore(options, nothing).runs >= 1);
 }
 
-/// Where 0 means "no limit" or "the default", a negative time would mean the same unseen.
+/// Where 0 means "no limit" or "the default", a negative time would silently mean the same.
 void negative_times() {
   using namespace std::chrono_literals;
   const auto nothing = [](pinlane::emulator&) {};
@@ -99,7 +99,7 @@ void what_is_thrown() {
   EXPECT(has(pinlane::explore(options, number), "something that is no std::exception"));
   const auto ours = [](pinlane::emulator& machine) { (void)machine.open(9); };
   EXPECT(has(pinlane::explore(options, ours), "it returned an error: "));
-  // It may keep its machine's handle no longer than the run, and may not free it.
+  // It must not keep its machine's handle after the run, and must not free it.
   const auto moves = [](pinlane::emulator& machine) { const auto mine = std::move(machine); };
   EXPECT(has(pinlane::explore(options, moves), "it freed its machine"));
   options.devices = 0;

@@ -1,4 +1,4 @@
-// Work of the program's own in C++: streams, `foreign`, and threads that end in the middle of it.
+// The program's own work in C++: streams, `foreign`, and threads that end during it.
 
 #include "check.hpp"
 
@@ -56,7 +56,7 @@ void streams_and_foreign_work(rig& rig) {
   EXPECT(host.try_write().has_value());
 }
 
-/// The emulated machine lends nobody its events: here they are only refused.
+/// The emulated machine has no events for callers, so these calls are refused.
 void events_that_are_none(rig& rig) {
   int no_event = 0;
   EXPECT(thrown_by([&] { rig.stream.wait_event(nullptr); }) == PINLANE_STATUS_INVALID_VALUE);
@@ -95,8 +95,8 @@ void foreign_work_is_never_lost(rig& rig) {
   EXPECT(!elsewhere.try_write());
   rig.stream.synchronize();
 
-  // Readers share, a buffer may be named twice, and one that is destroyed meanwhile goes at the
-  // end.
+  // Readers share, a buffer may be named twice, and a buffer that is destroyed during the work is
+  // released at its end.
   rig.stream.foreign(pinlane::reading(shared, elsewhere), [&](void*) {
     rig.stream.foreign(pinlane::reading(shared),
                        [&](void*) { EXPECT(shared.try_read().has_value()); });
@@ -107,7 +107,7 @@ void foreign_work_is_never_lost(rig& rig) {
   EXPECT(elsewhere.try_write().has_value());
 }
 
-/// Who only reads is refused by no other reader.
+/// A reader does not exclude other readers.
 void readers_share_weights(rig& rig) {
   constexpr int threads = 4, launches = 2000;
   const auto weights = rig.device.alloc<std::uint32_t>(64);
@@ -136,9 +136,9 @@ void readers_share_weights(rig& rig) {
   EXPECT(busy == 0 && launched == threads * launches);
 }
 
-/// On a lazy machine a wait runs what it needs, and other streams only get ahead by chance. So the
-/// first reader is still pending in some rounds when somebody has waited for the second one, unless
-/// that one waits for it.
+/// On a lazy machine a wait runs the work that it needs, and other streams advance only by chance.
+/// So in some rounds the first reader is still pending after a wait for the second one, unless the
+/// second waits for the first.
 void readers_overlap_and_a_writer_waits_for_both(rig& rig) {
   using namespace std::chrono_literals;
   auto weights = rig.device.alloc<std::uint32_t>(64);
@@ -162,14 +162,14 @@ void readers_overlap_and_a_writer_waits_for_both(rig& rig) {
   EXPECT(overlapped > 0);
 }
 
-/// What CUDA calls `cudaStream_t`.
+/// CUDA's `cudaStream_t`.
 using native_stream = CUstream_st*;
 
 native_stream last_given = nullptr;
 void take(native_stream given) { last_given = given; }
 void take_any(void* given) { last_given = static_cast<native_stream>(given); }
 
-/// What is used may be known at run time only, and all that takes a stream may launch.
+/// The uses may be known at run time only, and anything that takes a stream may launch.
 void lists_of_uses_and_launchers(rig& rig) {
   std::vector<pinlane::device_buffer<float>> layers;
   for (int i = 0; i < 5; ++i) {
@@ -226,7 +226,7 @@ struct ending {
   pinlane::pinned_buffer<std::uint32_t>& host;
 };
 
-/// What a thread enqueued counts as a use if the thread ends inside `foreign`.
+/// If a thread ends inside `foreign`, its enqueued work counts as a use.
 void a_thread_ends_in_foreign_work(rig& rig) {
   auto host = rig.pool.alloc<std::uint32_t>(64);
   ending given{rig, host};

@@ -1,4 +1,4 @@
-// Nothing stays alive when a function object throws, or its thread ends in it.
+// Nothing leaks when a function object throws, or its thread ends in it.
 
 #include "check.hpp"
 
@@ -18,7 +18,7 @@
 
 namespace {
 
-/// How many objects of each kind are alive.
+/// The number of live objects of each kind.
 std::array<std::size_t, PINLANE_KIND_RECORDING> alive() {
   std::array<std::size_t, PINLANE_KIND_RECORDING> counts{};
   for (std::size_t kind = 0; kind < counts.size(); ++kind) {
@@ -31,7 +31,8 @@ struct on_purpose : std::runtime_error {
   on_purpose() : runtime_error("on purpose") {}
 };
 
-/// Calls what lets `on_purpose` through, and finds as many objects as before.
+/// Makes a call that lets `on_purpose` through, and checks that the number of objects is the same
+/// as before.
 template <class Call>
 void leaves_nothing(Call call) {
   const auto before = alive();
@@ -69,7 +70,7 @@ void foreign_work_that_throws(rig& rig) {
   EXPECT(host.try_write().has_value());
 }
 
-/// Elements of a batch that throws where it is asked to.
+/// Elements of a batch that throws at a chosen place.
 struct throwing {
   int where;
   void visit(pinlane::batch_slices& slices) {

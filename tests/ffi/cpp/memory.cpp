@@ -62,7 +62,7 @@ void pools(rig& rig) {
 }
 
 void memory_of_ones_own(rig& rig) {
-  const pinlane::stream stream(rig.device); // nobody has waited for it yet
+  const pinlane::stream stream(rig.device); // nothing has waited for it
   std::vector<std::uint32_t> values(100, 5);
   auto gpu = rig.device.alloc<std::uint32_t>(100);
   stream.fill(gpu, 7u);
@@ -143,7 +143,7 @@ void containers(rig& rig) {
   EXPECT(text.size() == 45 && keeper.pool().stats().live_bytes == 256);
 }
 
-/// Whoever expects any of these gets it.
+/// A handler of each of these types catches it.
 template <class Expected>
 bool is_caught_as(std::pmr::memory_resource& resource, std::size_t bytes) {
   try {
@@ -154,7 +154,7 @@ bool is_caught_as(std::pmr::memory_resource& resource, std::size_t bytes) {
   return false;
 }
 
-/// An allocation may wait for room, for so long.
+/// An allocation may wait for room, up to a timeout.
 void deadlines(rig& rig) {
   using namespace std::chrono_literals;
   constexpr std::size_t budget = 4096;
@@ -179,14 +179,14 @@ void deadlines(rig& rig) {
   EXPECT(is_caught_as<std::bad_alloc>(patient, 1) && is_caught_as<std::exception>(patient, 1));
   EXPECT(is_caught_as<pinlane::bad_alloc>(plain, 1) && is_caught_as<std::exception>(plain, 1));
 
-  // Another thread makes room meanwhile.
+  // Another thread makes room in the meantime.
   std::thread giver([&] { plain.deallocate(all, budget); });
   EXPECT(status(endless, budget) == PINLANE_STATUS_OK);
   giver.join();
 }
 
-/// Memory of a container is the program's again when a copy of it returns, unless the program says
-/// that it waits for the ticket.
+/// A copy of a container returns when the device is done with its memory, unless the program
+/// chooses to wait for the ticket.
 void copies_of_containers(rig& rig) {
   constexpr std::size_t count = 50'000; // more than a small copy
   const pinlane::pinned_pool pool(rig.device);
@@ -204,7 +204,8 @@ void copies_of_containers(rig& rig) {
   rig.stream.download_batch(downs);
   EXPECT(target.front() == 4 && target.back() == 4);
 
-  // If these waited, nothing would ever be pending. (A query may make progress on a lazy machine.)
+  // If these calls waited, nothing would ever be pending. (A query may make progress on a lazy
+  // machine.)
   const pinlane::pinned_span from(source), part(source.data() + 1, 7);
   int pending[4] = {0, 0, 0, 0};
   for (int round = 0; round < 16; ++round) {
@@ -215,7 +216,7 @@ void copies_of_containers(rig& rig) {
     pending[1] += !down.is_done();
     down.wait();
     EXPECT(up.is_done() && target == source);
-    // Also between it and device memory of the program's own.
+    // Also copies between it and the program's own device memory.
     target.assign(count, 0);
     const auto own = rig.stream.upload_to(from, gpu.address());
     pending[2] += !own.is_done();
@@ -235,7 +236,8 @@ void copies_of_containers(rig& rig) {
   EXPECT(thrown_by([&] { rig.stream.upload(pinlane::pinned_span(pageable), gpu.slice(0, 7)); }) ==
          PINLANE_STATUS_INVALID_VALUE);
 
-  // Destroyed in the middle of its copy, a container leaves its memory to the device.
+  // If a container is destroyed during its copy, the pool keeps its memory until the device is
+  // done.
   const std::size_t held = pool.stats().live_bytes;
   {
     std::pmr::vector<std::uint32_t> gone(count, 9, &resource);
@@ -247,7 +249,7 @@ void copies_of_containers(rig& rig) {
   EXPECT(target.front() == 9 && target.back() == 9);
 }
 
-/// As parts of lists: of a batch, of pairs, of rows.
+/// Containers in a batch, in a list of pairs, and in rows.
 void containers_in_lists(rig& rig) {
   constexpr std::size_t count = 50'000;
   using pinlane::pinned_span;
@@ -259,7 +261,7 @@ void containers_in_lists(rig& rig) {
   auto gpu = rig.device.alloc<std::uint32_t>(count);
   const std::array<std::uint32_t, 2> swapped = {1, 0};
   const auto gpu_half = gpu.slice(0, count / 2);
-  // Both directions, again and again. None of the calls waits.
+  // Both directions, repeatedly. None of the calls waits.
   const auto both = [&](auto&& up, auto&& down) {
     int pending[2] = {0, 0};
     for (int round = 0; round < 16; ++round) {

@@ -1,4 +1,4 @@
-// Pairs of host and device memory in C++, copied over and over in both directions.
+// Pairs of host and device memory in C++, copied repeatedly in both directions.
 
 #include "check.hpp"
 
@@ -78,7 +78,7 @@ void refusals(rig& rig) {
   rig.stream.upload_pairs(moved);
   const pinlane::stream other(rig.other);
   EXPECT(thrown_by([&] { other.upload_pairs(moved); }) == PINLANE_STATUS_WRONG_DEVICE);
-  gpu = rig.device.alloc<int>(100); // the one that the pairs name is gone
+  gpu = rig.device.alloc<int>(100); // the buffer in the pairs is freed
   EXPECT(thrown_by([&] { rig.stream.download_pairs(moved); }) == PINLANE_STATUS_INVALID_HANDLE);
   EXPECT(rig.stream.upload_pairs(std::nothrow, moved) == PINLANE_STATUS_INVALID_HANDLE);
 }

@@ -1,4 +1,4 @@
-// Pipelines in C++: what a batch may be, its order, its errors, and the end.
+// Pipelines in C++: the types of batches, their order, their errors, and the end.
 
 #include "check.hpp"
 
@@ -36,7 +36,7 @@ numbers filled(std::uint32_t number, std::size_t size) {
   return values;
 }
 
-/// Gives `count` batches of `size` numbers.
+/// Returns a producer of `count` batches of `size` numbers.
 auto counting(std::uint32_t count, std::size_t size) {
   return [next = std::uint32_t{0}, count, size]() mutable {
     return next < count ? std::optional(filled(next++, size)) : std::nullopt;
@@ -110,7 +110,7 @@ void what_a_batch_may_be(rig& rig) {
   EXPECT(by_name->names() == (std::vector<std::string>{"a", "b"}));
   EXPECT(contents<std::uint32_t>(rig, *by_name, "a") == (numbers{8, 9}));
 
-  // A pointer will do as well, for batches that cannot be moved.
+  // A batch may also be a pointer, for types that cannot be moved.
   pinlane::prefetch pointer(rig.pool, rig.stream,
                             [held = std::make_unique<numbers>(filled(3, 3))]() mutable {
                               return std::exchange(held, nullptr);
@@ -154,10 +154,10 @@ void a_batch_is_device_memory(rig& rig) {
          PINLANE_STATUS_INVALID_VALUE);
   EXPECT(thrown_by([&] { (void)batch.slice<char>("1"); }) == PINLANE_STATUS_INVALID_VALUE);
   batches = {};
-  EXPECT(contents<std::uint32_t>(rig, batch)[99] == 5); // lives on
+  EXPECT(contents<std::uint32_t>(rig, batch)[99] == 5); // stays alive
 }
 
-/// What `call` throws, as text.
+/// The message of the exception of `call`.
 template <class Call>
 std::string text_of(Call call) {
   try {
@@ -220,14 +220,15 @@ void exceptions_take_their_batchs_place(rig& rig) {
   EXPECT(thrown_by([&] { (void)pinlane::prefetch().next(); }) == PINLANE_STATUS_INVALID_HANDLE);
 }
 
-/// Counts how many of itself there are.
+/// Counts its instances.
 struct counted {
   std::shared_ptr<int> share;
   numbers values;
   void visit(pinlane::batch_slices& slices) { slices.slice("0", values); }
 };
 
-/// Destroyed at any moment, also by a move: the producer may refer to what is gone afterwards.
+/// Destroyed at any moment, also by a move assignment. The producer may refer to objects that are
+/// destroyed afterwards.
 void the_destructor_waits_for_the_producer(rig& rig) {
   for (int taken = 0; taken < 4; ++taken) {
     const auto share = std::make_shared<int>(0);

@@ -4,16 +4,17 @@
 //
 // A program allocates, registers, writes, copies (one by one and in batches), fills, sums, reads
 // and frees buffers, on streams of every kind and two devices. It reads files, runs pipelines,
-// gives buffers to other libraries as tensors of every width, and takes theirs. It gives up what it
-// has anywhere, in host functions too, and forks. It never orders anything itself. Each operation
-// is also done at once on plain vectors, and whatever the program reads must equal them. Memory
-// that it registered must be its own again after the buffer is freed, and nothing is left when it
-// ends.
+// passes buffers to other libraries as tensors of every width, and takes theirs. It releases
+// objects anywhere, also in host functions, and forks. It never orders anything itself. Each
+// operation is also done at once on plain vectors, and whatever the program reads must equal them.
+// Registered memory must be the program's own again after the buffer is freed, and nothing is left
+// at the end.
 //
-// Every eighth program runs in a process of its own, too, which refuses to start threads from some
-// step on. What then needs one may fail, but nothing is freed or reused that a device still uses.
-// Nothing else fails; in the programs of tests/random_programs and of tests/ffi/fuzz calls do. A
-// mismatch is reported with the seed of its program: `random_programs 1 SEED MODE` runs it again.
+// Every eighth program also runs in a process of its own, which cannot start threads from some step
+// on. Calls that need a thread may fail then, but memory that a device still uses is not freed or
+// reused. No other call fails here; in the programs of tests/random_programs and tests/ffi/fuzz
+// calls do fail. A mismatch is reported with the seed of its program: `random_programs 1 SEED MODE`
+// runs it again.
 
 #include <pinlane/pinlane.hpp>
 
@@ -43,8 +44,8 @@ public:
   program(const std::vector<pinlane::device>& devices, std::uint64_t seed)
       : others(devices, seed) {}
 
-  /// From now on no thread can be started: what needs one fails, and ends the program. What was
-  /// given up before, or is now, must not be touched all the same.
+  /// From now on no thread can be started: a call that needs one fails, and ends the program.
+  /// Memory that was released before, or is released now, must still not be reused early.
   void be_without_threads() {
     for (int i = 0; i < 6; ++i) {
       step();
@@ -123,7 +124,7 @@ public:
     }
   }
 
-  /// In the end every buffer holds what its vector holds, in whatever order they are read.
+  /// At the end every buffer equals its vector, in whatever order they are read.
   void finish() {
     for (const gpu_buffer& gpu : m_gpus) {
       auto host = m_pool.alloc<std::uint8_t>(gpu.model.size());
@@ -162,7 +163,7 @@ private:
             "a container has wrong bytes");
   }
 
-  /// Does what must not change any contents.
+  /// Makes calls that must not change any contents.
   void disturb() {
     device_stream& some = m_random.one_of(m_streams);
     const pinlane::stream& other = m_random.one_of(m_streams).stream;
@@ -200,7 +201,8 @@ private:
   }
 };
 
-/// What is left on a machine when the program is gone: threads may still be giving back.
+/// Requires that nothing is left on a machine after the program. Threads may still be giving memory
+/// back.
 void require_nothing_left(const pinlane::emulator& machine) {
   const auto is_empty = [&] {
     const pinlane::emulator_usage usage = machine.usage();
@@ -217,8 +219,8 @@ void require_nothing_left(const pinlane::emulator& machine) {
   require(findings.empty(), "the machine has findings");
 }
 
-/// Runs the program of a seed. If `refused`, no thread can be started from some step on: then what
-/// would need one may leak.
+/// Runs the program of a seed. If `refused`, no thread can be started from some step on, and memory
+/// whose release needs one may leak.
 bool run(std::vector<pinlane::device>& devices, std::uint64_t seed, const std::string& mode,
          bool refused = false) {
   int step = -1;
@@ -253,7 +255,8 @@ bool run(std::vector<pinlane::device>& devices, std::uint64_t seed, const std::s
   return false;
 }
 
-/// Each in a process of its own, which had no pinlane before: no thread can be started there.
+/// Runs each program in a process of its own, which has not used pinlane before, and in which no
+/// thread can be started.
 bool run_without_threads(std::uint64_t first, std::uint64_t count, const std::string& mode) {
   for (std::uint64_t seed = first; seed != first + count; ++seed) {
     if (seed % 8 != 0 || mode == "cuda") {

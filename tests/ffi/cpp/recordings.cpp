@@ -1,4 +1,4 @@
-// Recordings in C++: what a device and the host's threads did, as files.
+// Recordings in C++ of the work of a device and of the host's threads, as files.
 
 #include "check.hpp"
 

@@ -44,7 +44,7 @@ void launch_add(std::uint32_t* values, std::uint32_t amount, cudaStream_t stream
   check(cudaGetLastError());
 }
 
-/// What belongs to the program's own runtime.
+/// Objects of the program's own runtime.
 struct own {
   cudaStream_t stream = nullptr;
   cudaEvent_t event = nullptr;

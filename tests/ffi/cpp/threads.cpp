@@ -1,5 +1,5 @@
-// What the library orders between the threads of a program, which a thread sanitizer watches. With
-// the argument `races` there is a race of the program's own beside each of these.
+// Synchronization between threads of a program through the library, checked by a thread sanitizer.
+// With the argument `races` the program also has a race of its own next to each case.
 
 #include "check.hpp"
 
@@ -14,12 +14,12 @@ namespace {
 bool races;
 int unguarded;
 
-/// Two threads come here, and nothing of theirs orders them.
+/// Two threads meet here, without synchronization between them.
 void meet() {
   if (races) ++unguarded;
 }
 
-/// A block goes from one thread to another by the pool alone.
+/// A block passes from one thread to another only through the pool.
 void a_block_goes_from_thread_to_thread() {
   const rig rig;
   std::vector<std::thread> threads;
@@ -55,7 +55,7 @@ void a_host_function_is_waited_for() {
   EXPECT(value == 3);
 }
 
-/// A callback runs on a thread of the library's.
+/// A callback runs on a thread of the library.
 void a_callback_is_told() {
   rig rig;
   std::vector<int> order{1};

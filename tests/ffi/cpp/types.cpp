@@ -1,4 +1,4 @@
-// What the C++ types promise: ownership, empty objects, errors and messages, waiting, spans.
+// The promises of the C++ types: ownership, empty objects, errors and messages, waiting, spans.
 
 #include "check.hpp"
 
@@ -51,7 +51,7 @@ void ownership(rig& rig) {
          PINLANE_STATUS_LENGTH_MISMATCH);
   EXPECT(pinlane_buffer_free(again) == PINLANE_STATUS_OK); // adopt did not take it
 
-  // Assigning frees what was there; going out of scope frees exactly once.
+  // Assigning frees the previous object; leaving the scope frees exactly once.
   auto first = rig.device.alloc<float>(4);
   pinlane_device_buffer* const freed = first.get();
   first = rig.device.alloc<float>(8);
@@ -60,7 +60,7 @@ void ownership(rig& rig) {
   EXPECT(pinlane_device_buffer_size(first.get(), &bytes) == PINLANE_STATUS_OK && bytes == 32);
 }
 
-/// A destructor cannot throw, so the log is told.
+/// A destructor cannot throw, so the error goes to the log.
 void a_destructor_that_fails_tells_the_log(rig& rig) {
   std::string said;
   const auto note = [](void* user, std::int32_t event, const char* message) {
@@ -196,7 +196,7 @@ void c_rule_16_every_status_sets_the_message(rig& rig) {
   stream.synchronize();
 }
 
-/// After `main` there is no place for a message. The message then is what the status means.
+/// After `main` there is no storage for a message. The message is then the meaning of the status.
 struct after_main {
   ~after_main() {
     std::size_t bytes = 0;

@@ -1,12 +1,12 @@
-/* Linked with a program, in the place of what makes emulated machines: one call of each machine
- * fails, and at the end the machines say what they have seen. The linker's option --wrap gives the
- * program these functions.
+/* Linked with a program, to replace the functions that make emulated machines: one call of each
+ * machine fails, and at the end the machines report. The linker's option --wrap gives the program
+ * these functions.
  *
  *   PINLANE_TEST_FAULT   "CALL NTH CODE REPEAT", as for pinlane_emulator_inject; without it nothing
  *                        fails
- *   PINLANE_TEST_CALLS   the names of all calls, with a space behind each
- *   PINLANE_TEST_REPORT  the file that is told, a line each: how often the machine that made a call
- *                        most often made it, findings, and bytes that are left
+ *   PINLANE_TEST_CALLS   the names of all calls, with a space after each
+ *   PINLANE_TEST_REPORT  the file for the report, a line each: for each call the most times that
+ *                        one machine made it, findings, and bytes that are left
  */
 
 #include <pinlane/pinlane.h>
@@ -62,10 +62,10 @@ pinlane_status __wrap_pinlane_device_open_or_emulated(pinlane_device **device) {
   return status;
 }
 
-/* Tests give up where they cannot go on. */
+/* Tests abort when they cannot continue. */
 void __wrap_abort(void) { _exit(OWN_MISTAKE); }
 
-/* A program that does not look at a status uses the NULL that it still has. */
+/* A program that ignores a status uses the NULL of its variable. */
 static void on_segv(int number, siginfo_t *info, void *context) {
   (void)context;
   if ((size_t)info->si_addr < 1 << 16) {

@@ -1,4 +1,4 @@
-// Calls on buffers in page-locked and device memory, one at a time, and on what borrows them.
+// Calls on buffers in page-locked and device memory, one at a time, and on their borrowers.
 
 #pragma once
 
@@ -6,7 +6,7 @@
 
 // -- Making and freeing --------------------------------------------------------------------------
 
-/// Allocates by `call(pool, bytes, out)`; every byte is `byte` then.
+/// Allocates with `call(pool, bytes, out)`. Every byte is then `byte`.
 template <class Call>
 pinlane_status allocate(frame& f, std::int16_t byte, Call call) {
   const argument pool = f.any(kind::pool);
@@ -48,7 +48,7 @@ inline pinlane_status buffer_alloc_timeout(frame& f) {
                   });
 }
 
-/// Memory of the program's own, at any alignment.
+/// The program's own memory, at any alignment.
 inline pinlane_status buffer_register(frame& f) {
   const argument device = f.any(kind::device);
   object about;
@@ -200,7 +200,7 @@ inline pinlane_status device_buffer_fill(frame& f) {
   if (length > 0 && !f.in.rarely(12) && lies_within(p.to, p.bytes, size)) {
     p.bytes -= p.bytes % length;
   }
-  // Of 0 bytes, any pattern is right.
+  // For 0 bytes any pattern is right.
   f.must_fail |= p.bytes > 0 && (length == 0 || length > 64 || p.bytes % length != 0);
   contents filled;
   for (std::size_t index = 0; !f.must_fail && index < p.bytes; ++index) {
@@ -213,7 +213,7 @@ inline pinlane_status device_buffer_fill(frame& f) {
   return status;
 }
 
-/// The checksum of bytes that are all known; unknown bytes if one is not.
+/// The checksum if all bytes are known; otherwise unknown bytes.
 inline contents checksum_of(const contents& bytes) {
   std::vector<std::uint8_t> plain;
   for (const std::int16_t each : bytes) {
@@ -285,7 +285,7 @@ inline pinlane_status foreign_begin(frame& f) {
   }
   const pinlane_use* const given = f.array(uses);
   {
-    // Another thread may be the one that ends it, and cannot: its buffers stay borrowed.
+    // Another thread may try to end it, and cannot: its buffers stay borrowed.
     const std::lock_guard<std::mutex> guard(f.w.lock);
     const object* const found = f.w.find(kind::stream, stream);
     if (f.w.calm && found != nullptr && found->is_of_one_thread) {
@@ -310,7 +310,7 @@ inline pinlane_status foreign_end(frame& f) {
   const bool not_ended = wrong || misaligned || status == PINLANE_STATUS_BUSY ||
                          status == PINLANE_STATUS_INVALID_HANDLE;
   if (!not_ended) {
-    // If its uses cannot be recorded, as in a capture, its buffers may stay borrowed for ever.
+    // If its uses cannot be recorded, as in a capture, its buffers may stay borrowed forever.
     f.w.faulty = f.w.faulty || status != PINLANE_STATUS_OK;
     f.freed(PINLANE_STATUS_OK, kind::foreign, foreign);
   }

@@ -1,4 +1,4 @@
-// Calls on pageable memory, batches, files, and device memory that is named by its address.
+// Calls on pageable memory, batches, files, and device memory by its address.
 
 #pragma once
 
@@ -13,7 +13,8 @@ inline contents bytes_at(const std::uint8_t* memory, std::size_t bytes) {
   return contents(memory, memory + bytes);
 }
 
-/// A side of a copy of pageable memory: a part of a device buffer, and as many bytes of the host.
+/// The two sides of a copy of pageable memory: a part of a device buffer, and the same number of
+/// bytes on the host.
 struct slice {
   part p;
   std::uint8_t* host;
@@ -25,7 +26,7 @@ inline slice some_slice(frame& f, const void* stream, const void* gpu) {
   slice chosen{};
   chosen.p = f.any_part(f.pageable.size(), f.w.size_of(kind::gpu, gpu));
   const bool fits = lies_within(0, chosen.p.bytes, f.pageable.size());
-  // The call believes that there are so many bytes: there must be, or no memory is so long.
+  // The call assumes that there are this many bytes: either there are, or no memory is that long.
   chosen.claimed = fits ? chosen.p.bytes : f.impossible_size();
   f.must_fail |= !fits;
   chosen.p.bytes = fits ? chosen.p.bytes : 0;
@@ -65,14 +66,14 @@ inline pinlane_status device_buffer_download_slice(frame& f) {
 
 constexpr std::size_t raw_bytes = 8192;
 
-/// A part of the program's own device memory that a call may use, and nobody else meanwhile.
+/// A part of the program's own device memory that only this call may use.
 struct raw_part {
   void* address;
   std::unique_lock<std::mutex> alone;
 };
 
 /// The part that a call on `stream` may use, or NULL. The program orders its own memory: the stream
-/// waits for all that has used it.
+/// waits for all its previous uses.
 inline raw_part some_address(frame& f, argument stream, std::size_t bytes) {
   raw_part part{nullptr, std::unique_lock<std::mutex>(f.w.raw_lock, std::try_to_lock)};
   if (f.w.device_of(kind::stream, stream) != 0 || bytes > raw_bytes || f.in.rarely(8)) {
@@ -89,14 +90,14 @@ inline raw_part some_address(frame& f, argument stream, std::size_t bytes) {
   return part;
 }
 
-/// The stream uses the program's own memory up to here.
+/// Records that the stream uses the program's own memory up to here.
 inline pinlane_status used_address(frame& f, argument stream, pinlane_status status) {
   if (!f.must_fail && (status == PINLANE_STATUS_OK || f.w.faulty)) {
     const pinlane_status recorded = pinlane_device_buffer_record_use(f.w.raw, stream);
     f.w.raw_is_used_for_ever |= recorded != PINLANE_STATUS_OK;
     if (status != PINLANE_STATUS_OK) {
       f.made_nothing();
-      return PINLANE_STATUS_OK; // the message may be of the second call
+      return PINLANE_STATUS_OK; // the message may be that of the second call
     }
   }
   return status;
@@ -187,7 +188,7 @@ inline pinlane_status device_buffer_upload_file(frame& f) {
 
 // -- Batches -------------------------------------------------------------------------------------
 
-/// One destination of a batch, and what is to arrive there.
+/// One destination of a batch, and its expected contents.
 struct arrival {
   const void* handle; // NULL: pageable memory
   std::size_t at;
@@ -223,7 +224,7 @@ inline const pinlane_batch_options* some_route(frame& f) {
 
 inline std::uint8_t* some_pinned(frame& f, const void* stream, std::size_t bytes);
 
-/// A copy of memory of a pool by its address. What it holds is not known.
+/// A copy of memory of a pool by its address. Its contents are unknown.
 inline void choose_pinned(frame& f, const void* stream, argument gpu, bool up, pinlane_copy& copy,
                           std::vector<arrival>& arrivals) {
   const std::size_t gpu_size = f.w.size_of(kind::gpu, gpu);
@@ -240,7 +241,7 @@ inline void choose_pinned(frame& f, const void* stream, argument gpu, bool up, p
                         : arrival{nullptr, 0, memory, std::move(bytes), true});
 }
 
-/// The copies of a batch between host and device. `up` says which way.
+/// The copies of a batch between host and device. `up` is the direction.
 inline std::vector<pinlane_copy> some_copies(frame& f, const void* stream, bool up,
                                              std::vector<arrival>& arrivals) {
   std::vector<pinlane_copy> copies(f.in.below(7));
@@ -264,7 +265,7 @@ inline std::vector<pinlane_copy> some_copies(frame& f, const void* stream, bool 
       p.bytes = lies_within(p.from, p.bytes, host_size) ? p.bytes : f.impossible_size();
       memory = f.pageable.data() + (lies_within(p.from, p.bytes, host_size) ? p.from : 0);
     }
-    // A copy of nothing may be from nowhere and to nowhere.
+    // A copy of 0 bytes may have no source and no destination.
     const bool nowhere = gpu.value == nullptr || (pinned && buffer.value == nullptr);
     f.must_fail |= nowhere && p.bytes > 0;
     f.must_fail |= gpu.value != nullptr && !lies_within(p.to, p.bytes, gpu_size);
@@ -290,7 +291,7 @@ inline std::vector<pinlane_copy> some_copies(frame& f, const void* stream, bool 
   return copies;
 }
 
-/// What a batch has written, in the model or in pageable memory.
+/// Records in the model, or checks in pageable memory, what a batch has written.
 inline void arrived(frame& f, pinlane_status status, kind which,
                     const std::vector<arrival>& arrivals) {
   for (const arrival& each : arrivals) {
@@ -329,10 +330,10 @@ inline pinlane_status download_batch(frame& f) {
   return status;
 }
 
-/// Makes a call or two of a program in a callback.
+/// Makes one or two calls of a program in a callback.
 void calls_in_callback(frame& f);
 
-/// What `landed` is called with.
+/// The argument of `landed`.
 struct landing {
   frame& f;
   const std::vector<pinlane_copy>& copies;
@@ -389,7 +390,7 @@ inline pinlane_status copy_batch(frame& f) {
     copy.dst_buffer = to;
     copy.dst_offset = p.to;
     sources.push_back(from.value);
-    // All on one machine; the stream belongs to one side at least.
+    // All on one machine. The stream belongs to at least one side.
     const int device = f.w.device_of(kind::stream, stream);
     const int source = f.w.device_of(kind::gpu, from), destination = f.w.device_of(kind::gpu, to);
     if (p.bytes > 0 && device >= 0 && source >= 0 && destination >= 0) {

@@ -30,18 +30,18 @@ public:
 
   world& w;
   input& in;
-  /// How many callbacks the call is inside of.
+  /// The depth of callbacks around the call.
   unsigned depth;
   /// The call has an argument that it must refuse.
   bool must_fail = false;
-  /// The call may be refused for what the model does not know.
+  /// The call may be refused for reasons that the model does not know.
   bool may_refuse = false;
-  /// Something of the library's may use what the call uses.
+  /// The library itself may be using the call's objects.
   bool may_be_busy = false;
   /// Pageable memory of this thread's calls.
   std::array<std::uint8_t, 49152>& pageable;
 
-  /// A handle: mostly a live one of that kind, sometimes what the call must refuse.
+  /// A handle: mostly a live one of this kind, sometimes one that the call must refuse.
   argument any(kind which) {
     const bool failed = std::exchange(must_fail, false);
     const argument chosen = live_or_wrong(which);
@@ -74,7 +74,7 @@ private:
       }
       break;
     case 2:
-      // A live handle but for one bit, and not the handle that its place may have next.
+      // A live handle with one bit changed, but not the next handle of its slot.
       if (!all.empty()) {
         const auto bits = reinterpret_cast<std::uintptr_t>(all.front().handle);
         const unsigned bit = in.byte() % 24;
@@ -89,7 +89,7 @@ private:
   }
 
 public:
-  /// As `any`, or NULL, which the call takes.
+  /// As `any`, or NULL, which the call accepts.
   argument or_null(kind which) {
     if (in.rarely(24)) {
       return {nullptr};
@@ -100,7 +100,7 @@ public:
     return chosen;
   }
 
-  /// A size, for memory that a pool or a device is to give.
+  /// A size for memory of a pool or a device.
   std::size_t size() {
     switch (in.below(16)) {
     case 0:
@@ -179,7 +179,7 @@ public:
     return place;
   }
 
-  /// A place for a `T`, or NULL, which the call takes; sometimes a misaligned one.
+  /// A place for a `T`, or NULL, which the call accepts; sometimes a misaligned one.
   template <class T>
   T* optional_out() {
     const std::uint8_t choice = in.byte();
@@ -202,7 +202,7 @@ public:
     return place;
   }
 
-  /// A place for text. NULL is taken with a capacity of 0.
+  /// A place for text. NULL is accepted with a capacity of 0.
   char* text_out(std::size_t& capacity) {
     capacity = in.below(in.rarely(32) ? 8192 : 64);
     if (in.rarely(8)) {
@@ -256,10 +256,10 @@ public:
     return place;
   }
 
-  /// The call gives no handle, whatever it returns.
+  /// The call makes no handle, whatever it returns.
   void made_nothing() { m_made.place = nullptr; }
 
-  /// What is known of the handle that the call has made.
+  /// Records what is known of the handle that the call has made.
   void made_as(object about) {
     m_made.bytes = about.bytes.size();
     m_made.about = std::move(about);
@@ -278,7 +278,7 @@ public:
     }
   }
 
-  /// The bytes of a buffer as they are known now; unknown bytes if it is not live.
+  /// The bytes of a buffer as far as they are known; unknown bytes if it is not live.
   contents known(kind which, const void* handle, std::size_t at, std::size_t bytes) {
     const object* const found = w.threaded ? nullptr : w.find(which, handle);
     if (found == nullptr || !lies_within(at, bytes, found->bytes.size())) {
@@ -288,8 +288,8 @@ public:
     return contents(first, first + static_cast<std::ptrdiff_t>(bytes));
   }
 
-  /// The call was to write `bytes` to a buffer. What it does to it if it fails is unspecified only
-  /// if something happened to the machine.
+  /// Records that the call was to write `bytes` to a buffer. If it fails, the contents are
+  /// unspecified only if there was a fault of the machine.
   void wrote(pinlane_status status, kind which, const void* handle, std::size_t at,
              const contents& bytes) {
     object* const found = w.threaded ? nullptr : w.find(which, handle);
@@ -303,7 +303,7 @@ public:
     }
   }
 
-  /// Whether memory holds what the model says from `at` on.
+  /// Checks memory against the model from `at` on.
   void compare(const contents& model, std::size_t at, const std::uint8_t* memory,
                std::size_t bytes) const {
     if (w.lossy || w.threaded) {
@@ -361,7 +361,7 @@ public:
   }
 
 private:
-  /// The bytes of what was made are in `about`.
+  /// The contents of the new object are in `about`.
   static constexpr std::int16_t as_it_is = -2;
 
   struct pending {

@@ -1,24 +1,24 @@
-// Adversarial programs over the whole C interface: a few bytes decide which calls a program makes,
-// with right and wrong arguments, on several threads, in callbacks, while calls fail and devices
-// are lost.
+// Adversarial programs that use the whole C interface: a few bytes decide which calls a program
+// makes, with right and wrong arguments, on several threads, in callbacks, while calls fail and
+// devices are lost.
 //
 //   fuzz PATH ...                  the programs in these files, and in the files of these folders
 //   fuzz --random CALLS [SEED]     random programs until so many calls are made, from that seed on
 //   fuzz --seed SEED [FILE]        one of them, with every call printed; FILE gets its bytes
 //   fuzz --calm ...                so that nothing fails in them, and no memory may leak
 //
-// It ends with an abort, and says which program it was, if
+// It aborts, and prints the program, if
 //
-// * a call gives a status that has no name, or PANIC, or a message that does not name the call;
+// * a call returns a status without a name, or PANIC, or a message that does not name the call;
 // * a wrong argument is accepted, or right ones are refused as wrong;
 // * a call that fails writes to its outputs, or one that succeeds writes beside them;
-// * bytes are wrong where a plain model knows what they must be;
-// * the emulated device sees a misuse of CUDA;
-// * in the end something cannot be freed, or is left on the machine.
+// * bytes differ from a plain model, where the model knows them;
+// * the emulated device finds a misuse of CUDA;
+// * at the end something cannot be freed, or is left on the machine.
 //
 // With clang, -fsanitize=fuzzer drives it: then it has no main of its own (PINLANE_LIBFUZZER).
-// corpus/ has small programs that clang's fuzzer has found, which together reach much of the code.
-// scripts/fuzz runs all of this for long, with the address sanitizer.
+// corpus/ has small programs that clang's fuzzer has found, which together cover much of the code.
+// scripts/fuzz runs all of this for a long time, with the address sanitizer.
 
 #include "program.hpp"
 
@@ -33,7 +33,7 @@ namespace {
 
 bool calm = false;
 
-/// What the process does now, for the message when it dies.
+/// What the process is doing, for the message when it dies.
 std::atomic<std::uint64_t> running_seed{0};
 std::array<char, 512> running_file{};
 
@@ -57,7 +57,7 @@ void say_which_program() {
   static_cast<void>(!write(2, "\n", 1));
 }
 
-/// A file that programs read. It is gone when the process ends.
+/// A file that programs read. It is removed at the end of the process.
 class scratch_file {
 public:
   scratch_file() {
@@ -89,7 +89,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   return 0;
 }
 
-/// Asked by the leak sanitizer: what a lost device may still use stays allocated on purpose.
+/// The leak sanitizer calls it: memory that a lost device may still use stays allocated on purpose.
 extern "C" int __lsan_is_turned_off() { return calm ? 0 : 1; }
 
 #ifndef PINLANE_LIBFUZZER
@@ -138,9 +138,10 @@ void run_file(const std::filesystem::path& path) {
   run(plain.data(), plain.size());
 }
 
-/// Waits until the library's threads have ended, but for those of the copy team and the watcher of
-/// tickets, which stay. In a process that has made many threads, gcc's leak sanitizer takes a live
-/// one for an older one that had its number, and what only the live one has for lost.
+/// Waits until the library's threads have ended, except those of the copy team and the watcher of
+/// tickets, which stay. In a process that has made many threads, gcc's leak sanitizer mistakes a
+/// live thread for an older one with the same number, and reports memory that only the live one
+/// references as leaked.
 void let_threads_end() {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   const std::string own = std::to_string(getpid());
@@ -158,7 +159,7 @@ void let_threads_end() {
   }
 }
 
-/// What each call gave: a look at the reach of the programs.
+/// Prints the statuses of each call, to show the coverage of the programs.
 void print_outcomes() {
   for (std::size_t number = 0; number < call_count; ++number) {
     std::printf("%s:", calls[number].name);

@@ -1,4 +1,4 @@
-// Functions that a stream calls, and what they may do.
+// Host functions, and what they may do.
 
 #pragma once
 
@@ -7,13 +7,13 @@
 #include <chrono>
 #include <thread>
 
-/// What a host function gets. It stays where it is for as long as the process: after an error of
-/// the device it may be called at any time, or never.
+/// The argument of a host function. It is never freed: after an error of the device the function
+/// may be called at any time, or never.
 struct host_call {
-  /// Handles that the function frees: nobody else has them.
+  /// Handles that the function frees. Only it has them.
   pinlane_ticket* ticket = nullptr;
   pinlane_buffer* buffer = nullptr;
-  /// Handles that it asks something; others may free them.
+  /// Handles that it queries. Others may free them.
   const pinlane_stream* stream = nullptr;
   const pinlane_pool* pool = nullptr;
   /// It was launched on a machine that lives until the program's end, so it is called.
@@ -24,7 +24,8 @@ struct host_call {
 inline std::vector<std::unique_ptr<host_call>> host_calls;
 inline std::mutex host_calls_lock;
 
-/// Refused where CUDA calls are forbidden; others may have freed the handle meanwhile.
+/// The call is refused where CUDA calls are forbidden. Others may have freed the handle in the
+/// meantime.
 inline void require_forbidden(pinlane_status status) {
   require(status == PINLANE_STATUS_UNSUPPORTED || status == PINLANE_STATUS_INVALID_HANDLE ||
               status == PINLANE_STATUS_WRONG_THREAD || status == PINLANE_STATUS_STREAM_CAPTURING ||
@@ -57,10 +58,10 @@ inline pinlane_status stream_launch_host(frame& f) {
   const bool none = f.in.rarely(8);
   f.must_fail |= none;
   auto** const ticket = f.ticket();
-  // A machine whose last handle goes calls nothing any more.
+  // A machine does not call functions after its last handle was freed.
   const int device = f.w.device_of(kind::stream, stream);
   const bool stays = device >= 0 && machine_of(device) < first_unknown_machine;
-  if (f.w.calm && !stays) { // what the function gets would be lost
+  if (f.w.calm && !stays) { // the function's argument would be lost
     f.must_fail = false;
     f.made_nothing();
     return PINLANE_STATUS_OK;
@@ -83,7 +84,7 @@ inline pinlane_status stream_launch_host(frame& f) {
   return status;
 }
 
-/// In the end, when nothing is held up any more.
+/// At the end, when nothing is stalled.
 inline void check_host_calls(const world& w) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   std::vector<std::unique_ptr<host_call>> kept;

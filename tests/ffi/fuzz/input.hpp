@@ -31,10 +31,10 @@ public:
     return value;
   }
 
-  /// True for `count` of 256 bytes: 0, which the end reads as, is not one of them.
+  /// True for `count` of 256 bytes, but not for 0, which the end of the input reads as.
   bool rarely(unsigned count) { return byte() >= 256 - count; }
 
-  /// The next `size` bytes, or as many as there are, as an input of their own.
+  /// The next `size` bytes, or all that are left, as an input of their own.
   input split(std::size_t size) {
     const auto left = static_cast<std::size_t>(m_end - m_next);
     const input part(m_next, size < left ? size : left);

@@ -1,4 +1,4 @@
-// Calls that make, ask and free devices, machines, streams and tickets.
+// Calls that make, query and free devices, machines, streams and tickets.
 
 #pragma once
 
@@ -15,14 +15,14 @@ pinlane_status free_one(frame& f, kind which, pinlane_status (*free)(T*)) {
   return status;
 }
 
-/// Asks an object something that one number answers.
+/// A query of an object with a single number as the result.
 template <class T, class R>
 pinlane_status ask(frame& f, kind which, pinlane_status (*call)(const T*, R*)) {
   const argument handle = f.any(which);
   return call(handle, f.out<R>());
 }
 
-/// So many numbers of devices belong to one machine.
+/// The numbers of devices of one machine.
 constexpr int devices_of_a_machine = 64;
 inline int machine_of(int device) { return device / devices_of_a_machine; }
 
@@ -37,7 +37,7 @@ inline pinlane_status device_open(frame& f) {
 inline pinlane_status device_open_or_emulated(frame& f) {
   std::int32_t gpus = 0;
   const pinlane_status status = pinlane_device_count(&gpus);
-  if (status != PINLANE_STATUS_OK || gpus > 0) { // a GPU is not ours to try things on
+  if (status != PINLANE_STATUS_OK || gpus > 0) { // do not experiment on a GPU
     return status;
   }
   object about;
@@ -252,7 +252,7 @@ inline pinlane_status emulator_get_usage(frame& f) {
   return pinlane_emulator_get_usage(emulator, f.sized_out<pinlane_emulator_usage>());
 }
 
-/// Either of the two functions that write a finding.
+/// One of the two functions that write a finding.
 inline pinlane_status emulator_finding(frame& f, decltype(pinlane_emulator_finding)* write) {
   const argument emulator = f.any(kind::emulator);
   f.must_fail = true; // there are none
@@ -263,13 +263,13 @@ inline pinlane_status emulator_finding(frame& f, decltype(pinlane_emulator_findi
 
 inline pinlane_status emulator_replay(frame& f) {
   const argument emulator = f.any(kind::emulator);
-  f.must_fail = true; // the machines write nothing down
+  f.must_fail = true; // the machines do not record
   std::size_t capacity = 0;
   char* const text = f.text_out(capacity);
   return pinlane_emulator_replay(emulator, text, capacity, f.optional_out<std::size_t>());
 }
 
-/// A program that goes well now and then, on machines of its own.
+/// A program that sometimes succeeds, on machines of its own.
 inline pinlane_status explore(frame& f) {
   pinlane_exploration options = PINLANE_EXPLORATION_INIT;
   options.runs = 1 + f.in.below(3);
@@ -340,7 +340,7 @@ inline pinlane_status stream_device_ordinal(frame& f) {
   return status;
 }
 
-/// An emulated device knows no events of the caller, and what is none must not be passed.
+/// An emulated device has no events for callers, and an invalid event must not be passed.
 inline pinlane_status stream_wait_event(frame& f) {
   const argument stream = f.any(kind::stream);
   f.must_fail = true;
@@ -388,7 +388,7 @@ inline pinlane_status emulator_slow(frame& f) {
   return pinlane_emulator_slow(stream, f.in.byte() % 20);
 }
 
-/// Lower limits would refuse what other calls of the program must be given.
+/// With lower limits, other calls of the program would fail that must succeed.
 inline pinlane_status limit(frame& f,
                             pinlane_status (*call)(const pinlane_emulator*, std::size_t)) {
   const argument machine = f.any(kind::emulator);
@@ -413,7 +413,7 @@ inline pinlane_status end_capture(frame& f) {
 
 inline pinlane_status stream_free(frame& f) {
   if (f.in.rarely(16)) {
-    f.w.faulty = f.w.faulty || f.w.captured; // it may be captured until its last user is gone
+    f.w.faulty = f.w.faulty || f.w.captured; // it may be captured until its last user is freed
   } else if (!f.w.threaded) {
     f.w.end_captures();
   }

@@ -1,4 +1,4 @@
-// The memory that a call gets, with guards around it.
+// The memory of a call's arguments, with guards around it.
 
 #pragma once
 
@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-/// The memory of a thread's calls: small arguments, what they were before the call, and pageable
+/// The memory of a thread's calls: small arguments, their values before the call, and pageable
 /// memory to copy.
 struct scratch {
   static constexpr std::size_t most = std::size_t{1} << 14;
@@ -15,8 +15,8 @@ struct scratch {
   std::array<std::uint8_t, 49152> pageable;
 };
 
-/// The small arguments of one call. What the call does not write must be as it was, and what lies
-/// around an argument too.
+/// The small arguments of one call. Bytes that the call does not write must not change, and the
+/// bytes around an argument must not either.
 class zones {
 public:
   explicit zones(scratch& memory) : m_memory(memory) {}
@@ -41,7 +41,7 @@ public:
     }
   }
 
-  /// An input of these bytes, `off` bytes behind an aligned address.
+  /// An input of these bytes, `off` bytes after an aligned address.
   const void* input_of(const void* bytes, std::size_t size, std::size_t off) {
     std::uint8_t* const place = add(size + off, false) + off;
     fill(place, bytes, size);

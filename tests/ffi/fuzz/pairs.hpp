@@ -1,4 +1,4 @@
-// Lists of pairs, which are copied more than once.
+// Lists of pairs, which are copied several times.
 
 #pragma once
 
@@ -12,7 +12,7 @@ inline pinlane_status pairs_create(frame& f) {
     const argument buffer = f.or_null(kind::buffer), gpu = f.any(kind::gpu);
     const bool failed = f.must_fail;
     part p = f.some_part(f.w.size_of(kind::buffer, buffer), f.w.size_of(kind::gpu, gpu));
-    if (buffer.value == nullptr) { // a pair of nothing
+    if (buffer.value == nullptr) { // an empty pair
       p = part{};
       f.must_fail = failed;
     }
@@ -21,7 +21,8 @@ inline pinlane_status pairs_create(frame& f) {
     pair.device_buffer = gpu;
     pair.device_offset = p.to;
     pair.bytes = p.bytes;
-    // Named twice, or no pool's. Of a pool's memory nobody would find out that it is gone.
+    // The memory is named twice, or is not a pool's. A free of a pool's memory could not be
+    // detected.
     pair.pinned = f.in.rarely(4) ? f.pageable.data() : nullptr;
     f.must_fail |= pair.pinned != nullptr && buffer.value != nullptr;
     about.pairs.push_back({buffer.value, gpu.value, p.from, p.to, p.bytes});
@@ -32,7 +33,7 @@ inline pinlane_status pairs_create(frame& f) {
   return pinlane_pairs_create(given, pairs.size(), options, list);
 }
 
-/// Copies the pairs of a list. Those of its buffers that are gone must be found.
+/// Copies the pairs of a list. The call must detect freed buffers.
 inline pinlane_status some_pairs(frame& f, bool up) {
   const argument stream = f.any(kind::stream), list = f.any(kind::pairs);
   std::vector<chosen_pair> pairs;

@@ -4,8 +4,8 @@
 
 #include "copies.hpp"
 
-/// Memory of a pool, or what is none: the call must refuse that, unless there are 0 bytes. What is
-/// page-locked on another machine is not on that of the stream.
+/// Memory of a pool, or other memory, which the call must refuse unless there are 0 bytes. Memory
+/// that is page-locked on another machine is not page-locked on the stream's.
 inline std::uint8_t* some_pinned(frame& f, const void* stream, std::size_t bytes) {
   const int device = f.w.device_of(kind::stream, stream);
   const std::lock_guard<std::mutex> guard(f.w.lock);
@@ -17,7 +17,7 @@ inline std::uint8_t* some_pinned(frame& f, const void* stream, std::size_t bytes
     return static_cast<std::uint8_t*>(wrong[choice % 3]);
   }
   const raw_memory& chosen = f.w.allocated[choice % count];
-  // A block may be larger than what was asked for.
+  // A block may be larger than the request.
   const bool fits = bytes <= chosen.bytes;
   f.must_fail |= bytes > 0 && device >= 0 && chosen.device >= 0 &&
                  machine_of(device) != machine_of(chosen.device);
@@ -27,7 +27,7 @@ inline std::uint8_t* some_pinned(frame& f, const void* stream, std::size_t bytes
          f.in.below(fits ? chosen.bytes - bytes + 1 : 1);
 }
 
-/// How many bytes: sometimes more than any allocation has.
+/// A number of bytes: sometimes larger than any allocation.
 inline std::size_t some_length(frame& f, std::size_t most) {
   return f.in.rarely(12) ? f.impossible_size() : f.in.below(most + 1);
 }
@@ -78,7 +78,7 @@ inline pinlane_status device_buffer_download_pinned(frame& f) {
 
 constexpr std::size_t lent_parts = 16, lent_part_bytes = 512;
 
-/// A part of the memory that the program lends, which nobody has had. NULL if there is none left.
+/// An unused part of the memory that the program lends. NULL if there is none left.
 inline std::uint8_t* part_to_lend(world& w) {
   const std::lock_guard<std::mutex> guard(w.lock);
   return w.parts_lent == lent_parts ? nullptr

@@ -1,4 +1,4 @@
-// Calls on pools and files, and on what the process shares.
+// Calls on pools and files, and on the state of the process.
 
 #pragma once
 
@@ -123,7 +123,7 @@ inline pinlane_status pools_prometheus(frame& f) {
                                   capacity, needed);
 }
 
-/// Of a buffer: its pool is there unless every handle of it was freed, or the memory is lent.
+/// The pool of a buffer exists unless all its handles were freed, or the memory is lent.
 inline pinlane_status buffer_pool(frame& f) {
   const argument buffer = f.any(kind::buffer);
   f.may_refuse = true;
@@ -139,7 +139,7 @@ inline pinlane_status stream_device(frame& f) {
   return pinlane_stream_device(stream, f.made<pinlane_device>(kind::device, std::move(about)));
 }
 
-/// Of memory that a pool is to give.
+/// An alignment for memory of a pool.
 inline std::size_t some_alignment(frame& f) {
   const std::size_t right[] = {1, 256, 4096, 65536, 2 << 20}, wrong[] = {0, 3, 4 << 20, SIZE_MAX};
   if (f.in.rarely(24)) {
@@ -158,8 +158,8 @@ inline pinlane_status pool_block_bytes(frame& f) {
   return status;
 }
 
-/// Memory by its address, of `call(pool, bytes, alignment, out)`. A handle of its pool goes with
-/// it, to give it back by.
+/// Memory by its address, from `call(pool, bytes, alignment, out)`. The model keeps a handle of its
+/// pool, to give it back with.
 template <class Call>
 pinlane_status allocate_raw(frame& f, Call call) {
   const argument pool = f.any(kind::pool);
@@ -193,7 +193,7 @@ inline pinlane_status pool_allocate_timeout(frame& f) {
   });
 }
 
-/// Memory that was allocated, or is none of a pool.
+/// Memory that was allocated from a pool, or other memory.
 inline void* some_raw_memory(frame& f, bool& is_right) {
   is_right = false;
   const std::lock_guard<std::mutex> guard(f.w.lock);
@@ -210,7 +210,7 @@ inline pinlane_status pool_deallocate(frame& f) {
   const argument pool = f.any(kind::pool);
   bool is_right = false;
   void* const memory = f.in.rarely(8) ? nullptr : some_raw_memory(f, is_right);
-  // NULL is freed by any pool, and nobody looks at its handle.
+  // Any pool accepts NULL, and its handle is not checked.
   f.must_fail &= memory != nullptr;
   f.may_refuse = true; // it may be of another pool
   const pinlane_status status = pinlane_pool_deallocate(pool, memory);
@@ -269,7 +269,7 @@ inline pinlane_status copy_team_install(frame& f) {
   options.copying = f.in.byte() % 3;
   options.spin_us = f.in.byte() % 3;
   options.flags = f.in.byte() % 4;
-  // Teams that were dismissed stay, so only some are right.
+  // Replaced teams keep their threads, so only some calls are valid.
   const bool refused = f.in.rarely(128);
   const std::uint8_t wrong = f.in.byte() % 4;
   if (refused || installed > 3) {
@@ -289,7 +289,7 @@ inline pinlane_status copy_team_install(frame& f) {
   return status;
 }
 
-/// What cannot fail.
+/// Functions that cannot fail.
 inline pinlane_status texts(frame& f) {
   require(pinlane_version() == PINLANE_VERSION, "another version");
   const auto status = static_cast<pinlane_status>(f.in.byte()) - 100;

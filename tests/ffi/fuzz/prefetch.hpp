@@ -1,7 +1,7 @@
 // Pipelines, the producers that they pull from, and their batches.
 //
-// What a producer gives is decided when its pipeline is made. So the program knows what each batch
-// must hold, whichever threads of the library have made it.
+// The batches of a producer are decided when its pipeline is made. So the program knows the
+// contents of each batch, whichever threads of the library have made it.
 
 #pragma once
 
@@ -17,12 +17,12 @@ struct planned_slice {
   std::vector<std::uint8_t> bytes;
 };
 
-/// A batch, or what is wrong with it.
+/// A batch, or its error.
 struct planned_batch {
   producer* of = nullptr;
-  /// What the functions return.
+  /// The results of the functions.
   std::int32_t next = 0, describe = 0, fill = 0;
-  /// No such batch can be made.
+  /// The batch is invalid.
   bool is_wrong = false;
   std::vector<planned_slice> slices;
   std::vector<pinlane_host_slice> described;
@@ -50,10 +50,10 @@ struct producer {
   std::atomic<pinlane_prefetch*> handle{nullptr};
   /// The functions make calls on the pipeline itself.
   bool meddles = false;
-  /// How many batches have come, failed ones included; unless they are not counted.
+  /// The number of batches that have come, including failed ones, unless they are not counted.
   std::size_t came = 0;
   std::atomic<bool> not_counted{false};
-  /// No function may be called any more.
+  /// From now on no function may be called.
   std::atomic<bool> over{false};
   std::atomic<bool> pulling{false};
   std::atomic<std::size_t> pulled{0};
@@ -63,7 +63,7 @@ struct producer {
   input in{nullptr, 0};
 };
 
-/// While a thread is inside of a producer it waits for no producer.
+/// A thread inside a producer does not wait for a producer.
 inline thread_local bool in_producer = false;
 
 /// Around each function of a producer.
@@ -161,7 +161,7 @@ inline void release_batch(void*, void* item) {
   require(batch.begun == 1 && batch.released++ == 0, "a batch was released at the wrong time");
 }
 
-/// The functions of a producer are not called any more.
+/// From now on the functions of a producer are not called.
 inline void end_of(producer& source) {
   source.over = true;
   for (const planned_batch& batch : source.batches) {
@@ -186,7 +186,7 @@ inline void plan_slice(frame& f, planned_batch& batch, std::size_t number) {
   batch.slices.push_back(std::move(slice));
 }
 
-/// The array that the producer gives for the slices, once they do not move any more.
+/// The producer's array of slices, when they no longer move.
 inline void describe_plan(frame& f, planned_batch& batch, bool has_fill) {
   std::vector<std::string> names;
   for (const planned_slice& slice : batch.slices) {
@@ -234,7 +234,7 @@ inline std::shared_ptr<producer> some_producer(frame& f) {
       plan_slice(f, batch, batch.slices.size());
     }
     describe_plan(f, batch, made->has_fill);
-    // A code that says which batch it belongs to.
+    // A code that identifies its batch.
     const auto code = static_cast<std::int32_t>(1000 + number);
     if (f.in.rarely(24)) {
       const std::uint8_t which = f.in.byte() % 3;
@@ -244,7 +244,7 @@ inline std::shared_ptr<producer> some_producer(frame& f) {
     const bool is_filled = std::any_of(batch.slices.begin(), batch.slices.end(), [](const auto& s) {
       return s.is_room && !s.bytes.empty();
     });
-    batch.fill = is_filled && made->has_fill ? batch.fill : 0; // else it is not called
+    batch.fill = is_filled && made->has_fill ? batch.fill : 0; // otherwise it is not called
   }
   made->in = f.in.split(f.in.rarely(64) ? f.in.below(64) : 0);
   return made;
@@ -282,7 +282,7 @@ inline pinlane_status prefetch_create(frame& f) {
   source->drops_last = how != nullptr && (options.flags & PINLANE_PREFETCH_DROP_LAST) != 0;
 
   {
-    // What its batches use cannot be known where nobody may ask the stream.
+    // The uses of its batches are unknown if the stream cannot be queried.
     const std::lock_guard<std::mutex> guard(f.w.lock);
     const object* const found = f.w.find(kind::stream, stream);
     if (found != nullptr && found->is_of_one_thread) {
@@ -374,7 +374,7 @@ inline void check_outcome(world& w, producer& source, pinlane_status status, std
   }
 }
 
-/// Whether a callback is to get a batch of that producer.
+/// Whether a callback is waiting for a batch of this producer.
 inline bool is_asked_by_others(world& w, const producer& source) {
   const std::lock_guard<std::mutex> guard(w.lock);
   return std::any_of(w.promises.begin(), w.promises.end(), [&](const auto& each) {
@@ -382,7 +382,7 @@ inline bool is_asked_by_others(world& w, const producer& source) {
   });
 }
 
-/// Counts what became of a batch. Without a call that a callback is told of, they come in turns.
+/// Counts the outcome of a batch. Without asynchronous requests the batches come in order.
 inline void came(world& w, producer& source, pinlane_status status, std::int32_t code,
                  const std::uint64_t* index, bool in_turn) {
   const bool none = status == PINLANE_STATUS_TIMED_OUT || status == PINLANE_STATUS_BUSY ||

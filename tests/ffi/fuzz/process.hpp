@@ -1,4 +1,4 @@
-// Calls on what the process shares, and those that only say what something is.
+// Calls on the state of the process, and calls that only return names.
 
 #pragma once
 
@@ -82,7 +82,7 @@ inline pinlane_status stream_options_init(frame& f) {
   return init<pinlane_stream_options>(f, pinlane_stream_options_init, PINLANE_STREAM_OPTIONS_INIT);
 }
 
-/// Names of codes, and what cannot fail.
+/// Names of codes, and functions that cannot fail.
 inline pinlane_status cuda_error_name(frame& f) {
   const std::int32_t codes[] = {0, 1, 700, 719, 999, -1, INT32_MIN, INT32_MAX};
   const std::int32_t code = f.in.byte() % 2 == 0 ? codes[f.in.below(8)] : f.in.byte();
@@ -106,7 +106,7 @@ inline pinlane_status last_producer_error(frame& f) {
   return PINLANE_STATUS_OK;
 }
 
-/// What a kind of handles is called in `pinlane_live_count`.
+/// The value of a kind of handles in `pinlane_live_count`.
 inline std::int32_t name_of(kind which) {
   switch (which) {
   case kind::device:
@@ -154,7 +154,7 @@ inline pinlane_status live_count(frame& f) {
 
 // -- The log -------------------------------------------------------------------------------------
 
-/// Who listens. It is never freed, so that a call that comes too late is seen.
+/// A listener. It is never freed, so that a late call is detected.
 struct listener {
   std::atomic<bool> replaced{false};
 };
@@ -170,7 +170,7 @@ inline void listen(void* user, std::int32_t event, const char* message) {
   ++told_of_losses;
 }
 
-/// The program's own lock orders these, so that it is known who listens.
+/// The program's own lock orders these calls, so the current listener is known.
 inline pinlane_status set_log_callback(frame& f) {
   static std::mutex lock;
   const std::lock_guard<std::mutex> guard(lock);

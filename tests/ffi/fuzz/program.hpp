@@ -1,5 +1,5 @@
-// A program: an emulated machine with one of everything, the calls that an input says, and an end
-// at which nothing may be left.
+// A program: an emulated machine with one object of each kind, the calls that an input selects, and
+// an end at which nothing may be left.
 
 #pragma once
 
@@ -11,11 +11,11 @@
 constexpr std::size_t call_count = sizeof calls / sizeof *calls;
 constexpr std::size_t most_statuses = 32;
 
-/// How often each call gave each status, in this process.
+/// How often each call returned each status, in this process.
 inline std::array<std::array<std::atomic<std::uint64_t>, most_statuses>, call_count> outcomes{};
 inline std::atomic<std::uint64_t> calls_made{0};
 
-/// Memory that was lent to a buffer that cannot be freed: a device may write to it for ever.
+/// Memory that was lent to a buffer that cannot be freed: a device may write to it forever.
 inline std::vector<std::unique_ptr<std::uint8_t[]>> lent_for_ever;
 inline std::vector<std::shared_ptr<own_tensor>> tensors_for_ever;
 
@@ -49,7 +49,7 @@ inline void fill_pageable(scratch& memory) {
   }
 }
 
-/// The thread's memory for calls at that depth of callbacks.
+/// The thread's memory for calls at this depth of callbacks.
 inline scratch& scratch_of(unsigned depth) {
   thread_local std::array<std::unique_ptr<scratch>, 2> all;
   std::unique_ptr<scratch>& memory = all.at(depth);
@@ -93,7 +93,7 @@ inline pinlane_status free_handle(kind which, void* handle) {
   return PINLANE_STATUS_PANIC;
 }
 
-/// What a handle stood for was freed: no function of its producer is called any more.
+/// The object of a handle was freed: from now on no function of its producer is called.
 inline void end_pipeline(kind which, const object& gone) {
   if (which == kind::prefetch && gone.source != nullptr) {
     end_of(*gone.source);
@@ -133,7 +133,7 @@ inline void step(world& w, input& in, unsigned depth) {
   if ((chosen.traits & for_batches) != 0 && in_producer) {
     return;
   }
-  // Work whose event cannot be recorded is waited for by the call that enqueued it.
+  // If the event of work cannot be recorded, the call that enqueued it waits for it.
   if (((chosen.traits & waits) != 0 || w.faulty) && !w.threaded) {
     w.release_streams();
   }
@@ -206,7 +206,7 @@ public:
   }
 
 private:
-  /// One of everything.
+  /// Makes one object of each kind.
   void begin() {
     current_call = "the beginning";
     fill_pageable(scratch_of(0));
@@ -274,8 +274,8 @@ private:
     m_world.adopt(which, std::move(about));
   }
 
-  /// All that is enqueued can run, and every buffer holds what the model says. Then everything is
-  /// freed, in some order, and nothing is left.
+  /// Lets all enqueued work run, and checks every buffer against the model. Then frees everything,
+  /// in some order, and checks that nothing is left.
   void end() {
     world& w = m_world;
     w.release_streams();
@@ -312,7 +312,7 @@ private:
       std::array<std::size_t, kinds> now{};
       count_handles(now);
       for (std::size_t number = 0; number < kinds; ++number) {
-        // After an error, what former programs left behind may go at any time.
+        // After an error, remains of former programs may be freed at any time.
         if (now[number] > m_before[number]) {
           std::fprintf(stderr, "of kind %zu: %zu handles, and %zu before\n", number, now[number],
                        m_before[number]);
@@ -340,7 +340,7 @@ private:
     m_world.tensors.clear();
   }
 
-  /// Waits for all callbacks. What they got or made is freed too, so that others get memory.
+  /// Waits for all callbacks. Also frees what they got or made, so that others get memory.
   void await_all(std::size_t first) {
     while (true) {
       const std::shared_ptr<promise> next = next_callback();
@@ -353,7 +353,7 @@ private:
   }
 
   /// The first callback that is started and not awaited, or none. If it is not called soon, one
-  /// that was called: what that got may be the memory that the first one waits for.
+  /// that was called: its memory may be what the first one waits for.
   [[nodiscard]] std::shared_ptr<promise> next_callback() const {
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
     const auto patience = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
@@ -379,7 +379,7 @@ private:
     }
   }
 
-  /// A device that is lost may write to memory for ever.
+  /// A lost device may write to memory forever.
   void keep_what_may_be_used() {
     for (const std::shared_ptr<own_tensor>& each : m_world.own_tensors) {
       if (each->is_given && each->deleted == 0) {
@@ -424,7 +424,7 @@ private:
       void* const handle = (from_the_end ? all.back() : all.front()).handle;
       w.before_free(which, handle);
       const pinlane_status status = free_handle(which, handle);
-      // Work on the default stream of a thread that is gone ends without a record of its uses.
+      // Work on the default stream of an ended thread ends without a record of its uses.
       w.faulty = w.faulty || (which == kind::foreign && status == PINLANE_STATUS_WRONG_THREAD);
       require(status == PINLANE_STATUS_OK || w.faulty, "a handle cannot be freed");
       object gone = w.remove(which, handle);
@@ -456,7 +456,7 @@ private:
     if (m_world.faulty || keep_raw) {
       return;
     }
-    // A thread of the library's may be the last to drop something.
+    // A thread of the library may be the last to drop something.
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (true) {
       pinlane_emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;

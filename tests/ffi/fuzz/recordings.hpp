@@ -1,4 +1,4 @@
-// Recordings, which must change nothing that the program sees.
+// Recordings, which must not change the behaviour of the program.
 
 #pragma once
 
@@ -9,7 +9,7 @@ inline pinlane_status recording_create(frame& f) {
   return pinlane_recording_create(recording);
 }
 
-/// Whether the recording was stopped; the call must fail if that is not as it `wants`.
+/// The call must fail unless the recording has the state that it `wants`: stopped or not.
 inline void want_stopped(frame& f, const void* recording, bool wants) {
   const std::lock_guard<std::mutex> guard(f.w.lock);
   const object* const found = f.w.find(kind::recording, recording);
@@ -44,7 +44,7 @@ inline pinlane_status recording_counts(frame& f) {
   return pinlane_recording_counts(recording, spans, missing);
 }
 
-/// Writes to nowhere, mostly.
+/// Mostly writes to a place that does not exist.
 inline pinlane_status recording_write(frame& f) {
   const argument recording = f.any(kind::recording);
   want_stopped(f, recording, true);

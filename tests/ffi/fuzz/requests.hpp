@@ -1,8 +1,8 @@
-// Calls whose outcome a callback is told of, and the callbacks.
+// Calls whose outcome a callback gets, and the callbacks.
 //
-// What a callback gets is the program's only when the program has waited for the callback. So a
-// program does the same when it is run again, whenever the callback is called. A callback that
-// makes calls itself makes them while the program waits for it, or beside several threads.
+// The program uses a callback's result only after it has waited for the callback. So a program does
+// the same in another run, whenever the callback is called. A callback makes its own calls while
+// the program waits for it, or while several threads make calls.
 
 #pragma once
 
@@ -10,15 +10,15 @@
 
 #include <chrono>
 
-/// A call that a callback is told of.
+/// A call whose outcome a callback gets.
 struct promise {
   promise(world& of, const char* of_call, kind what) : w(of), name(of_call), gives(what) {}
 
   world& w;
   const char* name;
-  /// What the callback gets; a ticket's callback gets nothing.
+  /// The kind of the callback's result. A ticket's callback has none.
   kind gives;
-  /// How large a buffer is, and where a batch comes from.
+  /// The size of a buffer, and the producer of a batch.
   std::size_t bytes = 0;
   std::shared_ptr<producer> source;
   /// The calls that the callback makes.
@@ -35,12 +35,12 @@ struct promise {
   void* handle = nullptr;
 };
 
-/// Makes a few calls of a thread that is the library's.
+/// Makes a few calls on a thread of the library.
 void calls_of_guest(world& w, input& in);
 
-/// A batch that was given out.
+/// The model's object of a batch that the program got.
 object object_of(const std::shared_ptr<producer>& source, pinlane_device_buffer* batch);
-/// What may become of a batch.
+/// Checks the outcome of a batch.
 void check_outcome(world& w, producer& source, pinlane_status status, std::int32_t code);
 void came(world& w, producer& source, pinlane_status status, std::int32_t code,
           const std::uint64_t* index, bool in_turn);
@@ -86,7 +86,7 @@ inline void prefetched(void* user, pinlane_status status, pinlane_device_buffer*
   tell(user, status, batch);
 }
 
-/// Makes `call(promise, request)`. NULL in place of the callback is refused.
+/// Makes `call(promise, request)`. A NULL callback is refused.
 template <class Call>
 pinlane_status start(frame& f, const std::shared_ptr<promise>& told, Call call) {
   const bool is_guest = f.in.rarely(64);
@@ -105,7 +105,7 @@ pinlane_status start(frame& f, const std::shared_ptr<promise>& told, Call call) 
   return status;
 }
 
-/// Whether so much is under way that the program rather ends something.
+/// Whether so many calls are pending that the program should first end one.
 inline bool is_busy(frame& f) {
   const std::lock_guard<std::mutex> guard(f.w.lock);
   return f.w.promises.size() >= 24;
@@ -147,7 +147,7 @@ inline pinlane_status request_cancel(frame& f) {
   return pinlane_request_cancel(request);
 }
 
-/// Waits for a callback, and lets it make its calls. What it got belongs to the program then.
+/// Waits for a callback, and lets it make its calls. Its result then belongs to the program.
 inline void await(world& w, const std::shared_ptr<promise>& told) {
   promise& p = *told;
   const char* const outer = std::exchange(current_call, p.name);

@@ -6,13 +6,13 @@
 
 // -- Numbers -------------------------------------------------------------------------------------
 
-/// The numbers of one side, as the call gets them and as the model knows them.
+/// The numbers of one side, in the call's form and in the model's.
 struct chosen_rows {
   pinlane_indices raw = PINLANE_INDICES_INIT;
   /// NULL: all rows in their order.
   const pinlane_indices* given = nullptr;
   std::vector<std::uint64_t> rows;
-  /// Somebody else has written the numbers.
+  /// The model does not know the numbers.
   bool are_unknown = false;
   /// The call must refuse them, whatever the tables are.
   bool are_wrong = false;
@@ -79,7 +79,7 @@ inline void put_on_host(frame& f, chosen_rows& chosen) {
   chosen.decode(contents(bytes.begin(), bytes.end()));
 }
 
-/// Looks for the numbers in device memory, where they mostly are.
+/// Uses numbers in device memory, mostly valid ones.
 inline void put_on_device(frame& f, argument stream, chosen_rows& chosen) {
   const bool failed = std::exchange(f.must_fail, false);
   const argument gpu = f.any(kind::gpu);
@@ -91,7 +91,7 @@ inline void put_on_device(frame& f, argument stream, chosen_rows& chosen) {
   at = f.in.rarely(12) ? at : at / 8 * 8;
   chosen.raw.device_buffer = gpu;
   chosen.raw.device_offset = at;
-  if (gpu.value == nullptr) { // so they are in host memory, at NULL
+  if (gpu.value == nullptr) { // then they are in host memory, at NULL
     chosen.are_wrong |= !bytes.empty();
     return;
   }
@@ -134,7 +134,7 @@ inline chosen_rows some_numbers(frame& f, argument stream, std::size_t count, st
   return chosen;
 }
 
-/// Reads numbers on the device again: those of the other side may have been put over them.
+/// Reads numbers on the device again: those of the other side may have overwritten them.
 inline void look_again(frame& f, chosen_rows& chosen) {
   if (chosen.given != nullptr && chosen.are_on_device() && !chosen.are_wrong) {
     const std::size_t bytes = chosen.rows.size() * chosen.width();
@@ -204,7 +204,7 @@ inline chosen_tables some_tables(frame& f, argument stream, std::size_t layers) 
   return chosen;
 }
 
-/// The layers as the call takes them.
+/// The layers in the call's form.
 inline const pinlane_layer* layers_of(frame& f, const chosen_tables& tables, bool up) {
   std::vector<pinlane_layer> layers;
   for (const two_tables& each : tables.layers) {
@@ -245,7 +245,7 @@ struct row_copy {
     return all ? from_bytes(tables.layers.front()) / row : named.rows.size();
   }
 
-  /// Nothing can be said of the numbers, because there is nothing to copy.
+  /// Whether there is nothing to copy, so that the numbers do not matter.
   [[nodiscard]] bool is_empty() const {
     const auto is_nothing = [](const two_tables& layer) {
       return layer.host_bytes == 0 && layer.gpu_bytes == 0;
@@ -281,7 +281,7 @@ struct row_copy {
     return same_count && side_fits(from, from_rows) && side_fits(to, to_rows) && !writes_twice;
   }
 
-  /// What the destination of a layer holds afterwards.
+  /// The destination of a layer after the copy.
   [[nodiscard]] contents moved(const contents& source, contents destination) const {
     if (from.are_unknown || to.are_unknown) {
       std::fill(destination.begin(), destination.end(), unknown);
@@ -314,7 +314,7 @@ inline std::vector<arrival> arrivals_of(frame& f, argument stream, const row_cop
                                                                layer.host_at, layer.host_bytes);
     const contents on_device = f.known(kind::gpu, layer.gpu, layer.gpu_at, layer.gpu_bytes);
     const contents &source = copy.up ? on_host : on_device, &before = copy.up ? on_device : on_host;
-    // What must be refused needs no outcome, but a length.
+    // A refused call needs no expected contents, only a length.
     contents bytes = f.must_fail || copy.is_empty() ? before : copy.moved(source, before);
     if (copy.up) {
       arrivals.push_back({layer.gpu.value, layer.gpu_at, nullptr, std::move(bytes)});

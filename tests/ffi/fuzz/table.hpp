@@ -1,7 +1,6 @@
 // All calls. A new function of pinlane.h gets one entry at the end of this table: its name, its
 // traits, and a function that chooses arguments and makes the call, in the file of its noun. The
-// number of an entry is what stands in the inputs that are kept in corpus/, so entries stay where
-// they are.
+// inputs in corpus/ contain the numbers of entries, so entries must keep their places.
 
 #pragma once
 
@@ -14,14 +13,14 @@
 #include "tensor_exports.hpp"
 #include "tensor_imports.hpp"
 
-/// What must be so when a call is made.
+/// The conditions under which a call is made.
 enum trait : unsigned {
   nothing = 0,
-  /// It may wait for the device, so no stream may be held up.
+  /// It may wait for the device, so no stream may be stalled.
   waits = 1,
-  /// Not while other threads make calls, and not in a callback.
+  /// It is not made while other threads make calls, or in a callback.
   alone = 2,
-  /// It may wait for a producer, so no producer makes it.
+  /// It may wait for a producer, so a producer does not make it.
   for_batches = 4,
 };
 
@@ -244,7 +243,7 @@ inline const call calls[] = {
     {"pinlane_pools_prometheus", nothing, pools_prometheus},
 };
 
-/// What other numbers stand for: what programs do most.
+/// The most frequent calls of programs, for all other numbers.
 inline const char* const frequent[] = {
     "pinlane_buffer_alloc_zeroed",
     "pinlane_buffer_free",

@@ -4,7 +4,7 @@
 
 #include "tensors.hpp"
 
-/// What a tensor of a buffer is to look like.
+/// The requested layout of a tensor of a buffer.
 struct some_layout {
   const pinlane_dlpack_options* options;
   std::size_t at = 0, bytes = 0;
@@ -16,7 +16,7 @@ inline bool is_layout(const std::vector<std::int64_t>& shape,
                       const std::vector<std::int64_t>& strides, dl_type type, std::size_t at,
                       std::size_t size, std::size_t& count) {
   const std::size_t element = element_bits(type);
-  // What is far too large need not be exact.
+  // Numbers that are far too large need not be exact.
   long double product = 1, low = 0, high = 0;
   bool is_empty = false, is_negative = false;
   for (std::size_t number = 0; number < shape.size(); ++number) {
@@ -76,7 +76,7 @@ inline some_layout choose_layout(frame& f, std::size_t size, const pinlane_strea
     }
     options.ndim = static_cast<std::int32_t>(shape.size());
   }
-  // Arrays of 0 elements have an address too: NULL stands for something else.
+  // Arrays of 0 elements have an address too, because NULL has another meaning.
   std::vector<std::int64_t> lengths = shape, steps = strides;
   lengths.push_back(0);
   steps.push_back(0);
@@ -103,7 +103,7 @@ inline some_layout choose_layout(frame& f, std::size_t size, const pinlane_strea
   return chosen;
 }
 
-/// The buffer is a tensor now.
+/// Records that the buffer is now a tensor.
 inline void exported(frame& f, kind which, argument buffer, const some_layout& layout,
                      DLManagedTensorVersioned* made) {
   object gone = f.w.remove(which, buffer);
@@ -141,13 +141,13 @@ inline void exported(frame& f, kind which, argument buffer, const some_layout& l
   f.w.tensors.push_back(result);
 }
 
-/// Whether the program has so many tensors that it makes no more.
+/// Whether the program has enough tensors.
 inline bool has_enough_tensors(world& w) {
   const std::lock_guard<std::mutex> guard(w.lock);
   return w.tensors.size() >= 12;
 }
 
-/// The stream that a tensor is used on. Any thread must be able to use it.
+/// The stream on which a tensor is used. Any thread must be able to use it.
 inline argument some_consumer(frame& f, argument stream) {
   const std::lock_guard<std::mutex> guard(f.w.lock);
   const object* const found = f.w.find(kind::stream, stream);
@@ -198,7 +198,7 @@ inline pinlane_status device_buffer_into_dlpack(frame& f) {
   const some_layout layout = choose_layout(f, f.w.size_of(kind::gpu, buffer), stream);
   f.must_fail |= layout.options == nullptr;
   auto** const out = f.out<DLManagedTensorVersioned*>();
-  if (is_borrowed) { // who owns the memory would not know what uses it
+  if (is_borrowed) { // the owner of the memory would not know of its uses
     f.must_fail = false;
     return PINLANE_STATUS_OK;
   }

@@ -4,7 +4,7 @@
 
 #include "tensors.hpp"
 
-/// A tensor of the program's own memory, which has at most one thing wrong.
+/// A tensor of the program's own memory, with at most one error.
 inline std::shared_ptr<own_tensor> make_tensor(frame& f, void* memory, std::size_t bytes,
                                                dl_place place) {
   const auto own = std::make_shared<own_tensor>();
@@ -15,7 +15,7 @@ inline std::shared_ptr<own_tensor> make_tensor(frame& f, void* memory, std::size
   made.deleter = [](DLManagedTensorVersioned* self) {
     delete_own(*static_cast<own_tensor*>(self->manager_ctx));
   };
-  // Device memory stays aligned, as checksums want it.
+  // Device memory stays aligned, because checksums need that.
   const std::size_t step = place.type == dl_cpu ? 1 : 256;
   const std::size_t ahead = std::min(bytes, step * f.in.below(9)) / step * step;
   dl_tensor& view = made.tensor;
@@ -72,7 +72,7 @@ inline std::shared_ptr<own_tensor> make_tensor(frame& f, void* memory, std::size
       view.data = nullptr;
       f.must_fail = own->bytes > 0;
       break;
-    case 8: // it wraps, or lies behind all memory
+    case 8: // it wraps, or lies beyond all memory
       view.byte_offset = UINT64_MAX - f.in.below(16);
       f.must_fail = own->bytes > 0;
       break;
@@ -99,7 +99,7 @@ inline std::shared_ptr<own_tensor> make_tensor(frame& f, void* memory, std::size
   return own;
 }
 
-/// A tensor in host memory of the program's own.
+/// A tensor in the program's own host memory.
 inline std::shared_ptr<own_tensor> make_host_tensor(frame& f) {
   const std::size_t bytes = f.in.below(2000);
   std::unique_ptr<std::uint8_t[]> memory(new std::uint8_t[bytes + 1]);
@@ -113,7 +113,7 @@ inline std::shared_ptr<own_tensor> make_host_tensor(frame& f) {
   return own;
 }
 
-/// Gives `call(tensor)` a tensor, and takes note of who owns it then.
+/// Passes a tensor to `call(tensor)`, and records its new owner.
 template <class Call>
 pinlane_status give_own(const std::shared_ptr<own_tensor>& own, Call call) {
   own->is_given = true;
@@ -172,7 +172,7 @@ inline pinlane_status device_buffer_from_dlpack(frame& f) {
   argument stream = f.any(kind::stream);
   int number = f.w.device_of(kind::stream, stream);
   const bool again = f.in.byte() % 2 == 0;
-  // A place says the number of a device, and not its machine.
+  // A tensor's place has the number of a device, but not its machine.
   const auto taken = again ? take_tensor(f, [&](const tensor& each) {
     return each.versioned != nullptr && !each.is_on_host && number >= 0 && each.device >= 0 &&
            machine_of(each.device) == machine_of(number) &&
@@ -188,7 +188,7 @@ inline pinlane_status device_buffer_from_dlpack(frame& f) {
   about.was_tensor = true;
   auto** const out = f.made<pinlane_device_buffer>(kind::gpu);
   if (taken != nullptr) {
-    // The stream must come behind the one that the tensor was made for.
+    // The stream must wait for the one that the tensor was made for.
     if (taken->ready == nullptr || pinlane_stream_wait(stream, taken->ready) != 0) {
       put_tensor(f, taken);
       f.must_fail = false;
@@ -245,7 +245,7 @@ inline pinlane_status dlpack_to_legacy(frame& f) {
   }
   const bool failed = f.must_fail;
   const std::shared_ptr<own_tensor> own = make_host_tensor(f);
-  // It looks at nothing but the version and the flags.
+  // It checks only the version and the flags.
   const std::uint64_t flags = own->versioned.flags;
   f.must_fail = failed || own->versioned.version.major != 1 || (flags & ~dl_copied) != 0;
   const pinlane_status status = give_own(own, [&](own_tensor* given) {
@@ -276,7 +276,7 @@ inline pinlane_status dlpack_from_legacy(frame& f) {
   }
   const bool failed = f.must_fail;
   const std::shared_ptr<own_tensor> own = make_host_tensor(f);
-  f.must_fail = failed; // it looks at nothing
+  f.must_fail = failed; // it checks nothing
   const pinlane_status status = give_own(own, [&](own_tensor* given) {
     return pinlane_dlpack_from_legacy(&given->legacy, out);
   });

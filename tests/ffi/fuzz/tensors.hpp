@@ -1,5 +1,5 @@
-// Tensors, the program's own and those of the library: what they hold, and who owns them. The
-// structs are written down as the specification of DLPack 1.1 has them, not as pinlane does.
+// Tensors, the program's own and those of the library: their contents and their owners. The structs
+// are copied from the specification of DLPack 1.1, not from pinlane.
 
 #pragma once
 
@@ -68,13 +68,13 @@ struct tensor {
   contents bytes;
   bool has_gaps = false, is_read_only = false, is_on_host = true;
   int device = -1;
-  /// The stream that the library was told: it alone is ordered behind what was done before.
+  /// The stream that the library was given: only this one is ordered after earlier work.
   const void* consumer = nullptr;
-  /// Of device memory: how far the first element is behind a multiple of 8.
+  /// For device memory: the offset of the first element from a multiple of 8.
   std::size_t off = 0;
-  /// What the buffer was made of.
+  /// The tensor that the buffer was made of.
   std::shared_ptr<own_tensor> made_of;
-  /// When device memory is there on the consumer's stream.
+  /// Complete when device memory is usable on the consumer's stream.
   pinlane_ticket* ready = nullptr;
 
   tensor() = default;
@@ -87,7 +87,7 @@ struct tensor {
 };
 
 inline void delete_tensor(world& w, const tensor& gone) {
-  // Memory stays where nobody may ask the stream that uses it.
+  // Memory is kept if the stream that uses it cannot be queried.
   w.may_keep = w.may_keep || w.captured;
   if (gone.versioned != nullptr) {
     gone.versioned->deleter(gone.versioned);
@@ -114,7 +114,7 @@ inline bool is_type(dl_type type) {
   return element_bits(type) > 0 && type.bits == expected;
 }
 
-/// One of all widths.
+/// A type of any width.
 inline dl_type some_type(frame& f) {
   const dl_type types[] = {{1, 8, 1},  {2, 32, 1}, {0, 64, 1}, {1, 4, 1},  {0, 1, 1},
                            {15, 6, 1}, {17, 4, 1}, {1, 4, 3},  {1, 12, 1}, {1, 3, 2}};
@@ -124,7 +124,7 @@ inline dl_type some_type(frame& f) {
 /// The strides of elements without gaps.
 inline std::vector<std::int64_t> compact(const std::vector<std::int64_t>& shape) {
   std::vector<std::int64_t> strides(shape.size());
-  std::uint64_t stride = 1; // of a shape that is none, it may overflow
+  std::uint64_t stride = 1; // for an invalid shape it may overflow
   for (std::size_t number = shape.size(); number > 0; --number) {
     strides[number - 1] = static_cast<std::int64_t>(stride);
     stride *= static_cast<std::uint64_t>(std::max<std::int64_t>(shape[number - 1], 1));
@@ -164,7 +164,7 @@ inline pinlane_status tensor_delete(frame& f) {
   return PINLANE_STATUS_OK;
 }
 
-/// In the end the library has given everything back.
+/// Checks at the end that the library has given everything back.
 inline void check_tensors(const world& w) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   for (const std::shared_ptr<own_tensor>& each : w.own_tensors) {

@@ -1,4 +1,4 @@
-// What a program has: handles of every kind, live and freed, and what the model knows of them.
+// The state of a program: handles of every kind, live and freed, and the model's knowledge of them.
 
 #pragma once
 
@@ -39,9 +39,9 @@ constexpr std::size_t kinds = 13;
 using contents = std::vector<std::int16_t>;
 constexpr std::int16_t unknown = -1;
 
-/// What makes batches; see prefetch.hpp.
+/// The source of batches; see prefetch.hpp.
 struct producer;
-/// A call that a callback is told of; see requests.hpp.
+/// A call whose outcome a callback gets; see requests.hpp.
 struct promise;
 /// A tensor that the program has made; see tensors.hpp.
 struct own_tensor;
@@ -62,15 +62,15 @@ struct object {
   void* handle = nullptr;
   /// Of a buffer.
   contents bytes;
-  /// The memory of a buffer that is the program's own, and what is left free at its beginning.
+  /// The program's own memory of a buffer, with the unused bytes at its beginning.
   std::unique_ptr<std::uint8_t[]> lent;
   std::size_t lent_at = 0;
-  /// Of a device, and of what was made on it: its number, the same for all handles. Of a machine:
+  /// Of a device and of objects on it: the device's number, the same for all handles. Of a machine:
   /// the number of its first device.
   int device = -1;
   /// Of a stream: only the thread that opened it may use it.
   bool is_of_one_thread = false;
-  /// Of a pipeline and its batches: what makes them.
+  /// Of a pipeline and its batches: their producer.
   std::shared_ptr<producer> source;
   /// Of a batch: its number.
   std::uint64_t index = 0;
@@ -78,7 +78,7 @@ struct object {
   std::shared_ptr<promise> told;
   /// Of a buffer: the tensor that it was made of.
   std::shared_ptr<own_tensor> made_of;
-  /// Of a device buffer: how far its address is behind a multiple of 8, if it was a tensor.
+  /// Of a device buffer that was a tensor: the offset of its address from a multiple of 8.
   std::size_t off = 0;
   /// Of a recording.
   bool is_stopped = false;
@@ -93,7 +93,7 @@ struct raw_memory {
   void* address;
   pinlane_pool* pool;
   std::size_t bytes;
-  /// That of the pool.
+  /// The pool's device.
   int device;
 };
 
@@ -156,43 +156,43 @@ public:
   /// The most handles of a kind; pipelines have threads.
   static constexpr std::size_t most_of(kind which) { return which == kind::prefetch ? 2 : 16; }
 
-  /// Nothing happens for which the library must keep something for ever.
+  /// Nothing happens after which the library must keep memory forever.
   const bool calm;
   /// Whether calls may be made to fail, and devices be lost.
   bool trouble_allowed = false;
   /// A call may fail without a reason that the model knows.
   std::atomic<bool> faulty{false};
-  /// A device may be lost. From then on nothing is known of contents.
+  /// A device may be lost. From then on no contents are known.
   std::atomic<bool> lossy{false};
   /// There was a graph capture, which makes CUDA refuse calls.
   std::atomic<bool> captured{false};
-  /// Several threads make calls. The model stands still.
+  /// Several threads make calls. The model is not updated.
   std::atomic<bool> threaded{false};
   /// Device memory that is named by its address only, and its device.
   pinlane_device_buffer* raw = nullptr;
   void* raw_address = nullptr;
-  /// Held from before such memory is used until its use is recorded.
+  /// Locked from before a use of such memory until the use is recorded.
   std::mutex raw_lock;
-  /// A copy may use that memory, nobody knows how long.
+  /// A copy may use that memory for an unknown time.
   bool raw_is_used_for_ever = false;
   /// Device memory that is lent in parts, each once, and how many parts have been lent.
   pinlane_device_buffer* lent = nullptr;
   std::uint8_t* lent_address = nullptr;
   std::size_t parts_lent = 0;
   std::atomic<bool> lent_is_used_for_ever{false};
-  /// The library may keep memory for ever, because it cannot know what uses it.
+  /// The library may keep memory forever, because it cannot know its uses.
   std::atomic<bool> may_keep{false};
   /// A stream whose CUDA handle is borrowed; it outlives all borrowers.
   pinlane_stream* lender = nullptr;
   void* lender_native = nullptr;
-  /// The number of the next machine of which the program has no handle.
+  /// The number of the next machine without a handle of the program.
   std::atomic<int> next_unknown_machine{first_unknown_machine};
   /// All other machines.
   std::vector<pinlane_emulator*> machines;
-  /// Streams that are held up.
+  /// Stalled streams.
   std::vector<pinlane_stream*> stalled;
   std::vector<raw_memory> allocated;
-  /// What the program has given out: the functions that the library calls have these as `user`.
+  /// The arguments (`user`) of the functions that the library calls.
   std::vector<std::shared_ptr<promise>> promises;
   std::vector<std::shared_ptr<producer>> producers;
   std::vector<std::shared_ptr<own_tensor>> own_tensors;
@@ -204,7 +204,8 @@ public:
   std::vector<object>& live(kind which) { return m_live[static_cast<std::size_t>(which)]; }
   std::vector<void*>& stale(kind which) { return m_stale[static_cast<std::size_t>(which)]; }
 
-  /// The live object of that handle. Others may remove it: keep no pointer while they can.
+  /// The live object of this handle. Other threads may remove it, so do not keep the pointer while
+  /// they can.
   object* find(kind which, const void* handle) {
     std::vector<object>& all = live(which);
     const auto is_it = [&](const object& each) { return each.handle == handle; };
@@ -212,14 +213,14 @@ public:
     return found == all.end() ? nullptr : &*found;
   }
 
-  /// The size of a buffer, or 0 for what is none.
+  /// The size of a buffer, or 0 if it is not one.
   std::size_t size_of(kind which, const void* handle) {
     const std::lock_guard<std::mutex> guard(lock);
     const object* const found = find(which, handle);
     return found == nullptr ? 0 : found->bytes.size();
   }
 
-  /// How far the address of a device buffer is behind a multiple of 8.
+  /// The offset of the address of a device buffer from a multiple of 8.
   std::size_t off_of(const void* handle) {
     const std::lock_guard<std::mutex> guard(lock);
     const object* const found = find(kind::gpu, handle);
@@ -250,7 +251,7 @@ public:
     live(which).push_back(std::move(made));
   }
 
-  /// The handle was freed. Gives back what it stood for, if another thread did not take it.
+  /// Records that the handle was freed. Returns its object, unless another thread took it.
   object remove(kind which, void* handle) {
     const std::lock_guard<std::mutex> guard(lock);
     object* const found = find(which, handle);
@@ -268,8 +269,8 @@ public:
   }
 
   /// Called before a handle is freed. If it is a device buffer whose memory is lent, the owner of
-  /// that memory must wait for what uses the buffer. The memory of a batch, or of a tensor of
-  /// pinlane's, is kept for ever if its stream is being captured.
+  /// that memory must wait for the buffer's uses. The memory of a batch, or of a tensor of pinlane,
+  /// is kept forever if its stream is being captured.
   void before_free(kind which, void* handle) {
     bool is_lent = false, waits = false;
     {
@@ -308,7 +309,7 @@ public:
     stalled.clear();
   }
 
-  /// Ends graph captures, on the thread that began them. Without a handle nobody could end them.
+  /// Ends graph captures, on the thread that began them. Without a handle they could not be ended.
   void end_captures() {
     std::vector<const pinlane_stream*> streams{lender};
     for (const object& each : live(kind::stream)) {

@@ -1,5 +1,5 @@
-/* A machine of the library that watches, beside somebody else who handles SIGSEGV: `OWNER MOMENT`.
-   C++ compiles it too. */
+/* A watching machine of the library, with another handler of SIGSEGV: `OWNER MOMENT`. C++ compiles
+   it too. */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE

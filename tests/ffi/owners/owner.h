@@ -1,4 +1,4 @@
-/* Somebody else who handles SIGSEGV: how it is installed, and whether it gets what is its own. */
+/* Another handler of SIGSEGV: how it is installed, and whether it gets its own faults. */
 
 #ifndef PINLANE_TESTS_OWNER_H
 #define PINLANE_TESTS_OWNER_H
@@ -81,7 +81,7 @@ static void install_owner(void) {
   sigaction(SIGSEGV, &action, &before_owner);
 }
 
-/* As a library does that gives back what it has found. */
+/* Like a library that restores the previous handler. */
 static void remove_owner(void) {
   if (owner->flags == -1) {
     signal(SIGSEGV, handler_before_owner);
@@ -90,7 +90,7 @@ static void remove_owner(void) {
   }
 }
 
-/* Gives the thread a signal stack of the size that runtimes take. False for an unknown owner. */
+/* Gives the thread a signal stack of the usual size in runtimes. False for an unknown owner. */
 static inline int choose_owner(const char *name) {
   static stack_t stack;
   for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
@@ -107,7 +107,7 @@ static inline int choose_owner(const char *name) {
 
 static void touch(char *address) { *(volatile char *)address = 1; }
 
-/* Whether a fault of the program's own comes to the owner, as the system would give it. */
+/* Whether a fault of the program reaches the owner with the system's arguments. */
 static inline int owner_gets_faults(void) {
   times_called = 0;
   is_right = 0;
@@ -115,7 +115,7 @@ static inline int owner_gets_faults(void) {
   return times_called == 1 && is_right;
 }
 
-/* Whether another such fault ends the process, as nobody handles it. */
+/* Whether another such fault ends the process, because no handler is left. */
 static int a_fault_ends_the_process(void) {
   int status = 0;
   const pid_t child = fork();
@@ -128,7 +128,7 @@ static int a_fault_ends_the_process(void) {
   return WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV;
 }
 
-/* What a program goes through, whichever interface it has. */
+/* The steps of a program, in C or C++. */
 struct program {
   char *memory;            /* a page of page-locked memory */
   void (*starts_copy)(void); /* of its first 100 bytes, which nobody waits for */
@@ -150,7 +150,7 @@ static void *run_thread(void *unused) {
   return NULL;
 }
 
-/* On a thread with a stack that has no room for much. */
+/* Runs `work` on a thread with a small stack. */
 static void on_a_small_thread(void (*work)(void)) {
   pthread_attr_t attributes;
   pthread_t thread;

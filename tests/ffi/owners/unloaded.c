@@ -1,5 +1,5 @@
-/* Loads the library that the argument names, uses a machine that watches, and unloads it. What
-   handled SIGSEGV before gets the faults then. */
+/* Loads the library that the argument names, uses a watching machine, and unloads it. Then the
+   previous handler of SIGSEGV gets the faults. */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -17,7 +17,8 @@ static int opened;
   __typeof__(name) *name##_ = NULL;                                                                \
   *(void **)&name##_ = dlsym(library, #name)
 
-/* On a thread that ends: the linker keeps a library while a thread has values of it. */
+/* On a thread that ends, because the linker keeps a library while a thread has thread-local values
+ * of it. */
 static void *uses(void *unused) {
   (void)unused;
   FUNCTION(pinlane_emulator_create);

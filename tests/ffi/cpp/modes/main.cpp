@@ -1,4 +1,4 @@
-// Uses files that are compiled in different modes: each keeps its own manner, whichever was linked
+// Uses files that are compiled in different modes: each keeps its own mode, whichever was linked
 // first, and the resources of one pool are equal in all of them.
 
 #include "modes.hpp"
@@ -26,7 +26,7 @@ void expect(bool condition, const char* what, const part& part) {
   }
 }
 
-/// Whether a part that has no exceptions ends the process.
+/// Whether a part without exceptions ends the process.
 bool aborts(const part& part) {
   std::fflush(nullptr);
   const pid_t child = fork();

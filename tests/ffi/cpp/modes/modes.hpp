@@ -1,5 +1,5 @@
-// What the files of a program say to each other that are compiled in different modes: with and
-// without exceptions, and with and without types at run time.
+// The interface between the files of a program that are compiled in different modes: with and
+// without exceptions, and with and without run-time type information.
 
 #pragma once
 
@@ -11,27 +11,27 @@
 #include <optional>
 #include <vector>
 
-/// A file, as the others see it.
+/// The interface of a file.
 struct part {
   const char* name;
   bool has_exceptions;
-  /// Uses much of the wrapper, in ways that succeed. A device of `machine` is free to use.
+  /// Uses much of the wrapper, with calls that succeed. It may use any device of `machine`.
   void (*succeed)();
-  /// Makes calls that fail. With exceptions, whether every one was caught as what it is; without,
-  /// the process aborts.
+  /// Makes calls that fail. With exceptions, returns whether each one was caught with its type.
+  /// Without, the process aborts.
   bool (*fail)();
   /// A resource of a pool, and one of the file's own.
   std::pmr::memory_resource* (*resource)(pinlane_pool* pool);
   std::pmr::memory_resource* (*other)();
-  /// What the file's own code says of two resources.
+  /// The result of the file's own comparison of two resources.
   bool (*are_equal)(const std::pmr::memory_resource& a, const std::pmr::memory_resource& b);
 };
 
 /// Called once by each file before main.
 bool add(const part& part);
 
-// Function objects that instantiate the same templates in every file. They throw if `throws` says
-// so: only main, which has exceptions, defines how.
+// Function objects that instantiate the same templates in every file. They throw if `throws` is
+// set. Only main, which has exceptions, defines the throw.
 struct acts {
   bool throws;
   void act() const;
@@ -54,7 +54,7 @@ struct program : acts {
     act();
   }
 };
-/// What they throw.
+/// The type that they throw.
 struct thrown {};
 
 #if defined(PINLANE_CPP_EXCEPTIONS) && defined(PINLANE_CPP_RTTI)

@@ -164,7 +164,7 @@ protected:
             "a container has wrong bytes after a copy");
   }
 
-  /// Containers that are gone before the device is done with them, alone and in lists.
+  /// Containers that are destroyed before the device is done with them, alone and in lists.
   void copy_container_at_once() {
     gpu_buffer& gpu = m_random.one_of(m_gpus);
     const range part = some_part(gpu.model.size(), gpu.model.size());
@@ -199,7 +199,7 @@ protected:
     }
   }
 
-  /// On a stream of either device.
+  /// A copy on a stream of either device.
   void copy() {
     gpu_buffer &from = m_random.one_of(m_gpus), &to = m_random.one_of(m_gpus);
     if (&from == &to) {

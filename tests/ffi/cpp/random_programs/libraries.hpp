@@ -1,5 +1,5 @@
-// Other libraries that have memory of ours, or give us theirs, and give up tensors anywhere: in
-// host functions, too, while their work has not run.
+// Other libraries that use our memory, or pass us theirs, and release tensors anywhere, also in
+// host functions, while their work has not run.
 
 #pragma once
 
@@ -9,21 +9,21 @@ class libraries : protected tensors {
 protected:
   using tensors::tensors;
 
-  /// A release on the thread of the runtime, behind what some stream has been given.
+  /// A release on the thread of the runtime, after the work of some stream.
   template <class Owned>
   void release_in_host_function(Owned owned) {
     const auto& stream = m_random.one_of(m_streams).stream;
     stream.launch_host([gone = std::move(owned)]() mutable noexcept { gone = Owned(); });
   }
 
-  /// The same on a stream where nothing else is. Returns when it has run.
+  /// The same on an empty stream. Returns when it has run.
   template <class Owned>
   void release_at_once(Owned owned) {
     const pinlane::stream alone(m_random.one_of(m_devices));
     alone.launch_host([gone = std::move(owned)]() mutable noexcept { gone = Owned(); }).wait();
   }
 
-  /// What other libraries have: its deleter may be called anywhere.
+  /// A tensor of another library. Its deleter may be called anywhere.
   struct managed {
     DLManagedTensorVersioned* tensor = nullptr;
     managed() = default;
@@ -40,7 +40,7 @@ protected:
     }
   };
 
-  /// Memory that a library uses on a stream, and gives back before its work has run.
+  /// Device memory that a library uses on a stream, and releases before its work has run.
   void give_gpu_to_library() {
     if (m_gpus.size() < 2) {
       return;
@@ -66,8 +66,7 @@ protected:
     }
   }
 
-  /// Page-locked memory that a library reads on a stream. The pool must not give it to somebody
-  /// else before that.
+  /// Page-locked memory that a library reads on a stream. The pool must not reuse it before that.
   void give_host_to_library() {
     const pinlane::stream_ref consumer = m_random.one_of(m_streams).stream;
     if (m_hosts.size() < 2 || !m_hosts.back().is_of_pool || is_of_one_thread(consumer)) {
@@ -89,8 +88,8 @@ protected:
     std::fill(elements.begin(), elements.end(), std::uint8_t{0xee});
   }
 
-  /// A library's memory on a device, of which we give up the buffer before our work has run. The
-  /// library must not hear of that earlier than our work is done.
+  /// A library's device memory, whose buffer we release before our work has run. The deleter must
+  /// not be called before our work is done.
   void take_from_library() {
     auto made = std::make_shared<device_tensor>();
     const std::size_t device = m_random.below(m_devices.size());
@@ -114,7 +113,7 @@ protected:
                            : release_in_host_function(std::move(buffer));
   }
 
-  /// What libraries have read, and tensors that were deleted.
+  /// Checks what libraries have read, and the deleted tensors.
   void check_given() {
     for (const device_stream& each : m_streams) {
       each.stream.synchronize();
@@ -145,7 +144,7 @@ private:
   struct device_tensor {
     tensor header{};
     managed theirs;
-    /// Whether there is work of ours, whether the stream has come to it, and whether the tensor was
+    /// Whether there is work of ours, whether the stream has reached it, and whether the tensor was
     /// deleted before that.
     std::atomic<bool> has_work{false}, is_reached{false}, is_early{false};
 

@@ -53,10 +53,10 @@ protected:
     move(file().model, gpu.model, part);
   }
 
-  /// Batches that are given up in every way: here, on another thread, in a host function, late.
+  /// Batches that are released in every way: here, on another thread, in a host function, late.
   void prefetch() {
     if (m_without_threads) {
-      return; // a pipeline is made of threads
+      return; // a pipeline needs threads
     }
     const std::size_t device = m_random.below(m_devices.size());
     auto given = std::make_shared<std::vector<bytes>>(m_random.below(5));
@@ -128,8 +128,8 @@ protected:
     }
   }
 
-  /// A child may write to what it has of our memory: nothing changes here. Of a pool's memory it
-  /// has nothing.
+  /// A child may write to its copy of our memory: nothing changes here. It has no copy of a pool's
+  /// memory.
   void fork_child() {
     const host_buffer& host = m_random.one_of(m_hosts);
     if (m_without_threads || is_sanitized || host.model.empty()) {

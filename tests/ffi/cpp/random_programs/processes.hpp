@@ -18,7 +18,8 @@
 #include <sys/syscall.h>
 #endif
 
-/// From now on no thread of this process can start another one, nor fork. Whether that worked.
+/// From now on no thread of this process can start another one, or fork. Returns whether that
+/// worked.
 inline bool refuse_threads() {
 #if defined(__linux__) && defined(SYS_seccomp) && defined(SYS_clone3)
   sock_filter rules[] = {
@@ -36,7 +37,7 @@ inline bool refuse_threads() {
 #endif
 }
 
-/// A sanitizer would report the fault of a child, and end it in a way of its own.
+/// A sanitizer would report the fault of a child, and end it differently.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool is_sanitized = true;
 #elif defined(__has_feature)
@@ -52,7 +53,7 @@ constexpr bool is_sanitized = false;
 /// How a child ended.
 enum class ending { well, badly, by_a_fault, late };
 
-/// Runs `work` in a forked child; whether it was right decides how the child ends.
+/// Runs `work` in a forked child. Its result decides how the child ends.
 template <class Work>
 ending in_child(unsigned seconds, Work work) {
   std::fflush(nullptr);

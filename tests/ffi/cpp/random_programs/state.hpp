@@ -25,7 +25,7 @@ struct host_buffer {
   bytes model;
   /// The tensor that the buffer was made of, if it was the program's own.
   std::shared_ptr<own_tensor> tensor = nullptr;
-  /// Whether the memory is a pool's, and the buffer from there.
+  /// Whether the buffer and its memory come from a pool.
   bool is_of_pool = false;
 };
 
@@ -60,7 +60,7 @@ protected:
 
   static constexpr std::size_t most_buffers = 6;
 
-  /// So small that the pool must wait for blocks in flight, and reuses them at once.
+  /// A small budget, so that the pool must wait for blocks in flight, and reuses them at once.
   static pinlane::pool_options pool_options(splitmix& random) {
     pinlane::pool_options options;
     options.max_bytes = 512 * 1024;
@@ -69,7 +69,7 @@ protected:
     return options;
   }
 
-  /// Mostly small, sometimes nothing, sometimes several pages.
+  /// Mostly small, sometimes 0, sometimes several pages.
   std::size_t some_size() { return m_random.below(std::size_t{1} << m_random.below(14)); }
 
   bytes some_bytes(std::size_t size) {
@@ -121,7 +121,7 @@ protected:
     return *m_random.one_of(candidates);
   }
 
-  /// From the pool, or the program's own memory at any address.
+  /// A buffer from the pool, or of the program's own memory at any address.
   void new_host_buffer() {
     if (m_hosts.size() >= most_buffers) {
       return;
@@ -162,7 +162,8 @@ protected:
 
   static void take_back(const gpu_buffer&) {}
 
-  /// Lent memory holds what the device has written, and is the program's from now on.
+  /// Takes lent memory back: it holds what the device has written, and is the program's from now
+  /// on.
   void take_back(host_buffer gone) {
     gone.buffer = {};
     if (gone.tensor) {
@@ -193,14 +194,14 @@ protected:
   std::vector<device_stream> m_streams;
   std::vector<host_buffer> m_hosts;
   std::vector<gpu_buffer> m_gpus;
-  /// Tensors whose buffers are gone, and what they held then.
+  /// Tensors whose buffers were freed, and their contents at that time.
   std::vector<std::pair<std::shared_ptr<own_tensor>, bytes>> m_tensors;
-  /// Memory that came back, and what it must hold.
+  /// Memory that came back, and its expected contents.
   std::vector<std::pair<bytes, bytes>> m_returned;
 };
 
-/// GPUs 0 and 1, as far as there are such, or two emulated devices with slots so small that copies
-/// take several.
+/// GPUs 0 and 1, if they exist, or two emulated devices with small slots, so that copies take
+/// several.
 inline std::vector<pinlane::device> open_devices(const std::string& mode, std::uint64_t seed) {
   if (mode == "cuda") {
     std::vector<pinlane::device> devices;

@@ -26,7 +26,7 @@ inline tensor& seen(DLManagedTensorVersioned* managed) {
   return *reinterpret_cast<tensor*>(managed);
 }
 
-/// A type of elements, and how many bytes a number of them takes: packed, unless they are padded.
+/// A type of elements, and the bytes of a number of them: packed, unless they are padded.
 struct element_type {
   std::uint8_t code, bits;
   std::uint16_t lanes;
@@ -41,8 +41,8 @@ struct element_type {
   }
 };
 
-/// A tensor of the program's own in host memory, with other bytes around it. It lives until nobody
-/// uses it any more.
+/// The program's own tensor in host memory, with other bytes around it. It lives until it is no
+/// longer used.
 struct own_tensor {
   static constexpr std::size_t around = 64;
 
@@ -50,7 +50,7 @@ struct own_tensor {
   std::int64_t shape[2];
   bytes memory;
   std::size_t size;
-  /// What the memory held when the tensor was deleted, when the host owned it again.
+  /// The contents of the memory when the tensor was deleted: from then on the host owns it again.
   bytes at_deletion;
   std::atomic<bool> is_deleted{false};
 
@@ -62,7 +62,7 @@ struct own_tensor {
     delete static_cast<std::shared_ptr<own_tensor>*>(seen(managed).context);
   }
 
-  /// Checks that nothing was written beside the tensor, nor to it once it was deleted.
+  /// Checks that nothing was written beside the tensor, or to it after its deletion.
   void check(const bytes& model) const {
     const bytes& held = is_deleted ? at_deletion : memory;
     const auto begin = held.begin() + std::ptrdiff_t{around};
@@ -95,7 +95,7 @@ protected:
     return {std::uint8_t(m_random.below(2)), bits, lanes, false};
   }
 
-  /// Exports a buffer, all of it or a part, and imports what was exported.
+  /// Exports a buffer, all of it or a part, and imports the tensor.
   template <class Buffer, class Export, class Import>
   void there_and_back(Buffer& buffer, bytes& model, const pinlane_stream* consumer, Export into,
                       Import from) {
@@ -104,7 +104,7 @@ protected:
     options.code = type.code;
     options.bits = type.bits;
     options.lanes = type.lanes;
-    options.device_type = PINLANE_DLPACK_CUDA_HOST; // else it would be page-locked again
+    options.device_type = PINLANE_DLPACK_CUDA_HOST; // otherwise it would be page-locked again
     options.stream = consumer;
     const bool is_whole = type.bits * type.lanes % 8 == 0;
     std::int64_t shape[2];
@@ -161,7 +161,7 @@ protected:
                    });
   }
 
-  /// A buffer in memory of the program's own that another library would have given as a tensor.
+  /// A buffer made of a tensor in the program's own memory, as another library would pass it.
   void import_own() {
     if (m_hosts.size() >= most_buffers) {
       return;
