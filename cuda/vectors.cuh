@@ -44,7 +44,7 @@ __device__ unsigned misalignment(const void *address, unsigned alignment) {
 
 // ---- A range as a grid of vectors ---------------------------------------------------------------
 
-// `lead` bytes of vector 0 lie before the range. Whoever makes a grid chooses it: for a
+// `lead` bytes of vector 0 lie before the range. The maker of a grid chooses `lead`: for a
 // destination it is the misalignment, so that stores are aligned.
 struct Grid {
     uint64_t lead;
@@ -63,7 +63,7 @@ struct Grid {
 };
 
 // The vectors first .. last of a grid, for which every aligned word that load reads lies wholly in
-// the range. At most RIM vectors are not among them: two in front, two behind.
+// the range. At most RIM vectors are not among them: two before, two after.
 struct Interior {
     uint64_t first;
     uint64_t last;

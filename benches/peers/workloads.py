@@ -181,7 +181,7 @@ def kv(bench):
             ("h2d", ".index_select", up,
              "index_select into page-locked memory, a copy, index_copy_ there, in 4 parts"),
             ("d2h", ".index_select", down, "the way back"),
-            ("h2d", ".kept", up_kept, "the host's blocks lie one behind the other: no index there"),
+            ("h2d", ".kept", up_kept, "the host's blocks are contiguous: no index there"),
             ("d2h", ".kept", down_kept, "the way back"),
             ("h2d", ".loop", up_loop, "copy_ of every block"),
             ("d2h", ".loop", down_loop, "copy_ of every block"),
@@ -433,7 +433,7 @@ def distributed(bench, name, total, state, path, how):
                       method="dcp.async_save, 8 threads, no sync, until all is written", **how)
         later = sorted(blocked[how["warm"]:])
         say(name=f"{name}.dcp_async.blocked", value=total / later[len(later) // 2] / 1e9,
-            unit="GB/s", peer=PEER, method="until dcp.async_save returns; the rest goes on behind")
+            unit="GB/s", peer=PEER, method="until dcp.async_save returns; the rest runs later")
     finally:
         for one in stager:
             one.close()

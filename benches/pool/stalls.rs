@@ -57,7 +57,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         for (grower, growth) in GROWERS {
             let stall = stall(bench, &clock, &mut samples, victim, growth)?;
             let reference = quiet.get_or_insert(Stall { ..stall });
-            let of = |value| growth.map(|_| ("the same while nobody grows", value));
+            let of = |value| growth.map(|_| ("the same without growth", value));
             let (longest, p999) = (of(reference.longest), of(reference.p999));
             let mut add = |suffix, value, reference, method| {
                 report.add(Figure {

@@ -37,7 +37,7 @@ pub fn cudarc() -> Result<()> {
 
     let mut back = vec![0.0; 1000];
     stream.download_slice(&a, &mut back)?; // stream.memcpy_dtoh(&a, &mut back)?
-    assert_eq!(back, [1.0; 1000]); // there: only behind stream.synchronize()?
+    assert_eq!(back, [1.0; 1000]); // there: only after stream.synchronize()?
 
     let mut host = pool.alloc::<f32>(1000)?; // context.alloc_pinned(1000), unsafe there
     host.write()?.fill(2.0);

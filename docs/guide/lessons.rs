@@ -81,9 +81,9 @@ pub fn overlap(device: &Device, pool: &PinnedPool) -> Result<()> {
 
     for i in 0..8 {
         let chunk = &mut ring[i % 2];
-        // On the device: behind the kernel that still reads this half of the ring.
+        // On the device: after the kernel that still reads this half of the ring.
         copies.upload(source.slice(i * CHUNK..(i + 1) * CHUNK)?, &mut *chunk)?;
-        // On the device: behind that upload, and beside the next one.
+        // On the device: after that upload, and in parallel with the next one.
         kernels.checksum(&*chunk, sums.slice_mut(i..=i)?)?;
     }
 
@@ -103,9 +103,9 @@ pub fn download_while_computing(device: &Device, pool: &PinnedPool) -> Result<()
         let mut state = device.alloc::<u64>(1 << 12)?;
         kernels.fill(&mut state, step)?; // your kernel
         let mut snapshot = pool.alloc::<u64>(1 << 12)?;
-        downloads.download(&state, &mut snapshot)?; // behind this kernel, beside the next one
+        downloads.download(&state, &mut snapshot)?; // after this kernel, beside the next one
         snapshots.push(snapshot);
-    } // `state` is dropped in the middle of its copy: its memory is free behind the copy
+    } // `state` is dropped in the middle of its copy: its memory is freed after the copy
     for (step, snapshot) in snapshots.iter().enumerate() {
         assert!(snapshot.read()?.iter().all(|&value| value == step as u64));
     }
@@ -130,7 +130,7 @@ pub fn prefetch(device: &Device, pool: &PinnedPool, stream: &Stream) -> Result<(
         let at = batch.index() as usize;
         let images = batch.slice::<u32>("images")?; // on the device, in the stream's order
         stream.checksum(images, sums.slice_mut(at..=at)?)?; // your kernels
-    } // the batch's memory is used again only behind them
+    } // the batch's memory is reused only after them
     stream.synchronize()
 }
 // ANCHOR_END: prefetch

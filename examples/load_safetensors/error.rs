@@ -29,8 +29,8 @@ impl Error {
     /// A tensor on the device is not the one in the file.
     pub fn mismatch(tensor: &Tensor, found: impl fmt::Display) -> Error {
         Error::Mismatch(format!(
-            "tensor {} ({} bytes) on the device is not the one in the file: {found}; if nobody \
-             wrote to the file meanwhile, this is a bug",
+            "tensor {} ({} bytes) on the device is not the one in the file: {found}; if the \
+             file did not change during the load, this is a bug",
             printable(&tensor.name),
             tensor.bytes
         ))

@@ -142,7 +142,7 @@ impl TensorFile {
         assert_eq!(tensor.bytes, into.len());
         self.file.read_exact_at(into, tensor.start).map_err(|error| {
             let found = format!("reading tensor {}: {error}", printable(&tensor.name));
-            Error::file(&self.path, found, "was the file changed meanwhile?")
+            Error::file(&self.path, found, "was the file changed during the load?")
         })
     }
 }

@@ -61,7 +61,7 @@ DESTRUCTOR = ctypes.CFUNCTYPE(None, c_void_p)
 
 @DESTRUCTOR
 def delete_unused(capsule):
-    """Nobody has taken the tensor over: deletes it."""
+    """Deletes a tensor that no consumer took over."""
     for name, layout in ((VERSIONED, Versioned), (LEGACY, Legacy)):
         if python.PyCapsule_IsValid(capsule, name):
             tensor = python.PyCapsule_GetPointer(capsule, name)
@@ -121,7 +121,7 @@ class Buffer:
 
     @classmethod
     def of(cls, device, array):
-        """Of an array's memory, page-locked in place. Nobody may use the array until `free`."""
+        """A buffer of an array's memory, page-locked in place. Do not use it until `free`."""
         return cls(take_over(array, "pinlane_buffer_from_dlpack", device))
 
     def address(self):
@@ -240,7 +240,7 @@ def main():
     unused = Buffer.alloc(pool, np.dtype(np.int64), (5,)).__dlpack__()
     check(live_bytes(pool) > 0, "a capsule keeps the memory")
     del unused
-    check(live_bytes(pool) == 0, "a capsule that nobody takes gives it back")
+    check(live_bytes(pool) == 0, "a capsule that no consumer takes gives it back")
 
     who = f"NumPy {np.__version__}"
     try:

@@ -59,7 +59,7 @@ fn tests() -> BTreeSet<String> {
                 true => lines[..number].ends_with(&["#[test]"]),
                 false => lines.iter().any(|line| line.starts_with(&format!("{name}("))),
             };
-            assert!(runs, "{}: nobody runs {name}", path.display());
+            assert!(runs, "{}: nothing runs {name}", path.display());
             assert!(found.insert(name.to_owned()), "{name}: twice");
         }
     }

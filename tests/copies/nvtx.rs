@@ -57,7 +57,7 @@ fn a_tool_gets_ranges_of_copies_waits_growth_and_foreign_work() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("nvtx: ")).collect();
-    let (domain, rest) = lines.split_first().expect("the tool is told of something");
+    let (domain, rest) = lines.split_first().expect("the tool gets something");
     assert_eq!(*domain, "domain pinlane");
     let rest: Vec<&str> =
         rest.iter().map(|line| line.strip_prefix("pinlane ").expect("in the domain")).collect();
@@ -69,7 +69,7 @@ fn a_tool_gets_ranges_of_copies_waits_growth_and_foreign_work() {
     let documented: Vec<&str> = rows.filter_map(|row| Some(row.split_once("`: ")?.0)).collect();
     let named = rest.iter().filter_map(|line| line.strip_prefix("category ")?.split(' ').nth(1));
     let named: Vec<&str> = named.collect();
-    assert_eq!(named[1..], documented, "behind that of devices, which has no ranges");
+    assert_eq!(named[1..], documented, "after that of devices, which has no ranges");
 
     let pushed: Vec<&str> = rest.iter().filter_map(|line| line.strip_prefix("push ")).collect();
     let popped = rest.iter().filter(|line| line.starts_with("pop to ")).count();

@@ -151,7 +151,7 @@ impl Subject {
         let expected: &[i32] = if self.careful { &[0, 1] } else { &[0, 1, OWN_MISTAKE] };
         assert!(status.code().is_some_and(|code| expected.contains(&code)), "{}", context());
         if !self.careful {
-            return; // what it goes on with may be a misuse
+            return; // its next calls may be a misuse
         }
         assert_eq!(counts.get("findings"), Some(&0), "{}", context());
         // These print numbers of a pool, which a fault may change.

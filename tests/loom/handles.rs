@@ -376,11 +376,11 @@ fn exclusive_use_meets_nobody_on_its_own_thread() {
             let table = Table::new(calls);
             let here = table.user();
             let entry = here.insert(1).unwrap();
-            let alone = here.enter_alone(entry).expect("nobody is inside");
+            let alone = here.enter_alone(entry).expect("no call is inside");
             assert_eq!(here.enter(entry).err(), Some(Miss::Busy));
             assert_eq!(here.enter_alone(entry).err(), Some(Miss::Busy));
             drop(alone);
-            let shared = here.enter(entry).expect("nobody is inside");
+            let shared = here.enter(entry).expect("no call is inside");
             assert_eq!(here.enter(entry).map(|it| it.number()), Ok(1));
             assert_eq!(here.enter_alone(entry).err(), Some(Miss::Busy));
             drop(shared);

@@ -43,7 +43,7 @@ fn two_threads_share_one_block() {
         let other = spawn(&pool, |pool| drop(pool.try_alloc()));
         drop(pool.try_alloc());
         other.join().unwrap();
-        assert!(pool.try_alloc().is_some(), "it is free, whoever kept it");
+        assert!(pool.try_alloc().is_some(), "it is free, on whatever thread it was kept");
         pool.assert_complete();
         end_of_thread();
         pool.end();

@@ -31,7 +31,7 @@ fn use_block(rig: &Rig, host: &mut PinnedBuf<u32>, cookie: u32, upload: bool) {
     if upload {
         rig.stream.upload(&*host, &mut rig.gpu()).unwrap();
     }
-    assert!(host.read().unwrap().iter().all(|&word| word == cookie), "somebody else's block");
+    assert!(host.read().unwrap().iter().all(|&word| word == cookie), "another owner's block");
 }
 
 #[test]

@@ -144,14 +144,14 @@ fn one_of_each(watch: &Watch) {
     let number = |seen: &Seen, field: &str| seen.fields[field].parse::<usize>().unwrap();
 
     let (host, mut gpu) = (rig.host(1), rig.gpu());
-    eventually("growth is told", || watch.seen("page-locked").len() == 1);
+    eventually("growth is reported", || watch.seen("page-locked").len() == 1);
     let grew = watch.seen("page-locked");
     assert_eq!(level(&grew), Level::DEBUG.to_string());
     assert_eq!((number(&grew[0], "bytes"), number(&grew[0], "block_bytes")), (BLOCK, BLOCK));
     assert_eq!(grew[0].fields["not_registered"], "false");
 
     assert_eq!(rig.pool.alloc::<u32>(LEN).unwrap_err().kind(), ErrorKind::BudgetExhausted);
-    eventually("its end is told", || watch.seen("no block").len() == 1);
+    eventually("its end is reported", || watch.seen("no block").len() == 1);
     let timeout = Duration::from_millis(1);
     let late = rig.pool.alloc_timeout::<u32>(LEN, timeout).unwrap_err();
     assert_eq!(late.kind(), ErrorKind::TimedOut);
@@ -166,7 +166,7 @@ fn one_of_each(watch: &Watch) {
     drop(host);
     // A request that is served before the pool finds that there is no room has not waited.
     let patience = Duration::from_secs(30);
-    eventually("somebody waits", || {
+    eventually("a request waits", || {
         let host = rig.host(1);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| rig.pool.alloc_timeout::<u32>(LEN, patience));
@@ -177,7 +177,7 @@ fn one_of_each(watch: &Watch) {
         });
         rig.pool.stats().waits.count > 0
     });
-    eventually("a wait is told", || !watch.seen("waited for room").is_empty());
+    eventually("a wait is reported", || !watch.seen("waited for room").is_empty());
     let waited = watch.seen("waited for room");
     assert_eq!((waited.len(), number(&waited[0], "block_bytes")), (1, BLOCK));
     let _ = number(&waited[0], "micros");
@@ -196,11 +196,11 @@ fn one_of_each(watch: &Watch) {
     let spent = rig.pool.alloc::<u32>(LEN).unwrap_err();
     assert_eq!(spent.kind(), ErrorKind::BudgetExhausted);
     const LOST: &str = "quarantined: the device cannot say if it is done";
-    eventually("the loss is told", || !watch.seen(LOST).is_empty());
+    eventually("the loss is reported", || !watch.seen(LOST).is_empty());
     let lost = watch.seen(LOST);
     assert_eq!((level(&lost), number(&lost[0], "bytes")), (Level::ERROR.to_string(), BLOCK));
     // The next round has events of its own.
-    let told = |message, times| eventually("all is told", || watch.seen(message).len() == times);
+    let told = |message, times| eventually("all came", || watch.seen(message).len() == times);
     told("page-locked", 2);
     told("no block", 4);
     rig.assert_no_misuse();

@@ -81,7 +81,7 @@ fn what_the_system_has_no_memory_for_is_not_tried_another_way() {
         assert!(message.ends_with("raise the memory limit, or free memory elsewhere"), "{message}");
         let calls = [Call::HostAlloc, Call::HostRegister].map(|call| emulator.calls(call));
         assert_eq!(calls, [0, 0], "{how:?}");
-        assert!(pool.alloc::<u8>(MIB).is_ok(), "and the pool goes on");
+        assert!(pool.alloc::<u8>(MIB).is_ok(), "and the pool continues");
     }
 }
 

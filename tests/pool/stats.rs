@@ -158,7 +158,7 @@ fn labels(mut rest: &str) -> (Labels, &str) {
         match chars.as_str().split_at(1) {
             (",", more) => rest = more,
             ("}", value) => return (labels, value.strip_prefix(' ').unwrap()),
-            other => panic!("{other:?} behind a label"),
+            other => panic!("{other:?} after a label"),
         }
     }
 }

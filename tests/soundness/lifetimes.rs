@@ -93,7 +93,7 @@ fn rule_02_forgetting_leaks_memory_and_nothing_else() {
             let (first, second) = (rig.host(2), rig.pool.alloc::<u32>(LEN));
             assert_ne!(first.as_ptr(), forgotten);
             let spent = second.unwrap_err();
-            assert_eq!(spent.kind(), ErrorKind::BudgetExhausted, "it counts for ever");
+            assert_eq!(spent.kind(), ErrorKind::BudgetExhausted, "it counts forever");
         }
         assert_eq!(rig.contents(&gpu), [1; LEN]);
         forget(gpu);

@@ -103,7 +103,7 @@ impl Rig {
         let Poll::Ready(Err(error)) = poll else { panic!("{poll:?}") };
         assert!(is_refused(&error), "{error}");
         self.emulator.release(raw(&self.stream)).unwrap();
-        ticket.wait().expect("the operation goes on");
+        ticket.wait().expect("the operation continues");
     }
 
     /// A request of a task gets its memory on this thread, which then calls the waker itself.

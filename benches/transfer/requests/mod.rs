@@ -1,7 +1,7 @@
 //! Requests of a server. Each has two own streams, reads a shared buffer, and ends.
 //!
-//! Nobody ever waits for these streams. If the buffer remembered them all, it would keep them alive
-//! and get slower with each request.
+//! Nothing waits for these streams. If the buffer remembered them all, it would keep them alive and
+//! get slower with each request.
 
 #[cfg(feature = "capi")]
 mod c;

@@ -26,8 +26,8 @@
 //! # Invariants
 //!
 //! * Either a call at home sees that the home has ended, or the call that ended it sees the first
-//!   call's place: a fence lies between the store and the load of each side. So after a home has
-//!   ended, no call begins on account of it. The calls inside stand in places.
+//!   call's place: there is a fence between the store and the load of each side. So after a home
+//!   has ended, no call begins through it. The calls inside are in places.
 //! * While a home exists, no other thread writes the words of its slots, except to leave.
 //! * A slot is homeless only if it was filled as such, or if its home has ended and no place names
 //!   the object. Its word notes that, together with the generation: a stale handle does not end the
@@ -100,8 +100,8 @@ pub fn enter_counted<'r, T>(
     slot.enter(generation, access)
 }
 
-/// Comes to a slot in order to write its word. Returns the uses that stand in places. Those of
-/// other threads can only become fewer, except for a call that is about to find its home ended.
+/// Comes to a slot in order to write its word. Returns the uses that are in places. Those of other
+/// threads can only decrease, except for a call that is about to find that its home has ended.
 #[inline(always)]
 fn come<'r, T>(
     slot: &Slot<T>,

@@ -144,7 +144,7 @@ impl Records {
     }
 
     /// Ends the home with this token, if it has not ended. When this returns, the calls that are
-    /// inside on account of that home stand in its thread's places, and no other begins.
+    /// inside through that home are in its thread's places, and no new one begins.
     pub fn disturb(&self, token: u64) {
         for record in self.all() {
             if record.settled.load(Ordering::Acquire) == token {
@@ -164,8 +164,8 @@ impl Records {
         self.fences.heavy();
     }
 
-    /// The uses of an object that stand in places. The actions of calls that have left happen
-    /// before this returns.
+    /// The uses of an object that are in places. The actions of calls that have left happen before
+    /// this returns.
     pub fn uses(&self, name: Name) -> Uses {
         self.all().fold(Uses::NONE, |uses, record| uses | record.uses(name))
     }

@@ -15,7 +15,7 @@
 //!   word to `taken`, from `freed` or from `live`, without other users. Only one thread can: by a
 //!   compare-and-swap; or at home, or with the object alone, when no other thread may.
 //! * A call gets in only while the slot is live in the generation that the handle names.
-//! * A call that the word does not count stands in the [record](super::records) of its thread.
+//! * A call that the word does not count is in the [record](super::records) of its thread.
 //! * A slot's generation grows each time it is vacated. Slots never move.
 
 use std::mem::{ManuallyDrop, MaybeUninit};

@@ -262,7 +262,7 @@ fn survives(run: &Run) -> usize {
     for (gpu, range, ticket) in arrived {
         if !lost && ticket.wait().is_ok() {
             let mut found = vec![0; gpu.len()];
-            stream.download_slice(&gpu, &mut found).expect("no faults any more");
+            stream.download_slice(&gpu, &mut found).expect("the faults are over");
             assert!(found == expected[range]);
         }
     }

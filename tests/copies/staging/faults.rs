@@ -151,10 +151,10 @@ impl World {
             let ranges: Vec<_> = if locked { whole.collect() } else { parts().collect() };
             let mut told = 0;
             let result = stream.download_batch_each(&mut items, |number, bytes| {
-                assert!(bytes == &self.source[ranges[number].clone()], "told too early");
+                assert!(bytes == &self.source[ranges[number].clone()], "reported too early");
                 told += 1;
             });
-            assert!(result.is_err() || told == ranges.len(), "not told of all");
+            assert!(result.is_err() || told == ranges.len(), "not all are reported");
             drop(items);
             // Read, or dropped at once.
             match locked && result.is_ok() {

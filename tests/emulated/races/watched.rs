@@ -51,7 +51,7 @@ fn a_load_before_the_copy_is_complete_is_found_with_its_line() {
         if ordered {
             rig.synchronize(stream);
         }
-        assert_eq!(load(host, 100), 7, "the program goes on");
+        assert_eq!(load(host, 100), 7, "the program continues");
     });
 }
 
@@ -72,7 +72,7 @@ fn the_finding_names_the_line_and_the_byte() {
     // The load is inlined or called, so the site is one of two lines.
     assert!(site.line == line || site.line < 40, "{site}");
     (0..BYTES).for_each(|at| _ = load(host, at));
-    assert_eq!(emulator.findings().len(), 1, "told once");
+    assert_eq!(emulator.findings().len(), 1, "one finding");
 }
 
 #[test]

@@ -178,7 +178,7 @@ void stream_capture(rig& rig) {
       borrowed.download(std::nothrow, rig.gpu, rig.host) == PINLANE_STATUS_STREAM_CAPTURING &&
       pinlane_buffer_record_use(rig.host.get(), borrowed.get()) == PINLANE_STATUS_STREAM_CAPTURING;
   report(refused, "rule 11: a copy on a capturing stream is refused");
-  report(capturing(), "rule 11: the capture goes on after the refusal");
+  report(capturing(), "rule 11: the capture continues after the refusal");
   elsewhere();
   report(capturing(), "rule 11: work on this thread leaves the capture valid");
   std::thread(elsewhere).join();

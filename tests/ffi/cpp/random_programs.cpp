@@ -211,7 +211,7 @@ void require_nothing_left(const pinlane::emulator& machine) {
   for (int tries = 0; !is_empty() && tries < 5000; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  require(is_empty(), "something is left on the machine for ever");
+  require(is_empty(), "something stays on the machine");
   const auto findings = machine.findings();
   if (!findings.empty()) {
     std::fprintf(stderr, "%s\n", findings.front().c_str());

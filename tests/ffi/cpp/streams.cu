@@ -186,7 +186,7 @@ void captures(const pinlane::device& device, const pinlane::pinned_pool& pool) {
   resource.deallocate(own.stream, block, bytes);
   report(pool.stats().live_bytes == live, "memory freed in a capture is kept for the graph");
   cudaGraph_t graph = nullptr;
-  report(cudaStreamEndCapture(own.stream, &graph) == cudaSuccess, "the capture goes on");
+  report(cudaStreamEndCapture(own.stream, &graph) == cudaSuccess, "the capture continues");
   check(cudaGraphDestroy(graph));
   resource.deallocate_sync(block, bytes);
 }

@@ -340,7 +340,7 @@ public:
       require(!argument || excused || (handle && w.threaded), "right arguments were refused");
       const bool shared = w.threaded || w.faulty || depth > 0 || may_be_busy ||
                           !w.live(kind::foreign).empty();
-      require(status != PINLANE_STATUS_BUSY || shared, "busy, but nobody else uses anything");
+      require(status != PINLANE_STATUS_BUSY || shared, "busy, but nothing else is in use");
       const bool cuda = status == PINLANE_STATUS_CUDA;
       require(!cuda || excused || w.captured, "an error of CUDA without a cause");
       const bool lost = status == PINLANE_STATUS_DEVICE_LOST;

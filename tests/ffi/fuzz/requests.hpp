@@ -164,7 +164,7 @@ inline void await(world& w, const std::shared_ptr<promise>& told) {
   }
   const bool ok = p.status == PINLANE_STATUS_OK;
   const bool is_batch = p.gives == kind::gpu;
-  require(p.status != PINLANE_STATUS_PANIC, "a callback was told of a panic");
+  require(p.status != PINLANE_STATUS_PANIC, "a callback got a panic");
   if (is_batch) {
     check_outcome(w, *p.source, p.status, p.code);
     came(w, *p.source, p.status, p.code, nullptr, false);
@@ -175,7 +175,7 @@ inline void await(world& w, const std::shared_ptr<promise>& told) {
                             p.status == PINLANE_STATUS_OUT_OF_HOST_MEMORY ||
                             (p.status == PINLANE_STATUS_INVALID_VALUE && p.bytes > 1UL << 47));
     const bool was_cancelled = p.status == PINLANE_STATUS_CANCELLED && p.withdrawn;
-    require(ok || was_cancelled || of_memory || w.faulty, "a callback was told of a failure");
+    require(ok || was_cancelled || of_memory || w.faulty, "a callback got a failure");
   }
   if (p.handle != nullptr) {
     object about;

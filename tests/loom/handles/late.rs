@@ -15,7 +15,7 @@ fn a_late_call_at_home_says_nothing_about_the_slots_next_object() {
             let other = spawn(&table, move |other| {
                 assert_eq!(other.remove(first), Ok(()));
                 let Some(second) = other.insert(2) else { return };
-                let inside = other.enter_alone(second).expect("nobody else knows the handle");
+                let inside = other.enter_alone(second).expect("no other thread knows the handle");
                 inside.set(3);
                 drop(inside);
                 assert_eq!(other.remove(second), Ok(()));
@@ -106,7 +106,7 @@ fn a_thread_that_is_away_is_at_home_nowhere() {
         visitor.join().unwrap();
         let other = table.user();
         table.records.disturb(other.here.home());
-        let inside = here.enter_alone(entry).expect("nobody else");
+        let inside = here.enter_alone(entry).expect("no other call is inside");
         assert_eq!(other.enter_alone(entry).err(), Some(Miss::Busy));
         drop(inside);
     });

@@ -18,7 +18,7 @@ impl Slice {
     fn bytes(&mut self) -> &mut [u8] {
         match self {
             Slice::Pageable(bytes) => bytes,
-            Slice::Pooled(buffer) => buffer.write().expect("nobody else has had it"),
+            Slice::Pooled(buffer) => buffer.write().expect("it is unused"),
         }
     }
 }
