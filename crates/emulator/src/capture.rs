@@ -2,12 +2,13 @@
 //!
 //! A capturing stream's operations are recorded instead of run, and the page-locked memory that
 //! they name is held until the capture ends; then by the executable graphs that are made of it
-//! (`graphs.rs`). The calls that a capture forbids fail with the code that CUDA documents, and
+//! (`calls/graphs.rs`). The calls that a capture forbids fail with the code that CUDA documents, and
 //! invalidate it.
 
 use super::finding::FindingKind;
 use super::forks::Forks;
 use super::machine::{CaptureMode, Capturing, Machine, Stream};
+use super::memory::host::HostUse;
 use super::operation::{Action, Position};
 use super::words::slots::Key;
 use super::words::thread::this_thread;
@@ -73,11 +74,16 @@ impl Machine {
             stream.capture = stream.capture.filter(|&of| of != capture);
         }
         let state = self.captures.remove(capture).expect("its streams outlive it");
-        for (host, id) in &state.held {
+        self.end_uses(&state.held);
+        state
+    }
+
+    /// A capture or a graph does not hold this memory any more.
+    pub(super) fn end_uses(&mut self, held: &[(HostUse, u64)]) {
+        for (host, id) in held {
             // If the memory is gone, that was reported when it went.
             let _ = self.host.end_use(host, *id);
         }
-        state
     }
 
     pub(super) fn capture_status(&self, key: Key) -> DriverResult<Capture> {

@@ -184,7 +184,7 @@ unsafe impl Driver for Emulator {
     }
 
     fn host_access(&self, ptr: *const u8, bytes: usize, writes: bool) {
-        let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
+        let access = RacingAccess::of(writes);
         self.in_call(|machine| {
             machine.races.host_access(ptr.addr() as u64, bytes as u64, access);
             machine.report_races();

@@ -514,16 +514,13 @@ impl Emulator {
         })
     }
 
-    /// Lets a stream go on, if it is stalled, because nobody can name it any more.
+    /// Lets a stream go on, if it is stalled, because the last handle on it is gone.
     #[doc(hidden)]
     pub fn abandon(&self, stream: RawStream) {
         self.with(|machine| {
-            let key =
-                super::words::slots::Key::from_handle(stream.handle, super::machine::STREAM_TAG);
-            let is_stalled = |key: &super::words::slots::Key| {
-                machine.streams.get(*key).is_some_and(|one| one.stalled)
-            };
-            if let Some(key) = key.filter(is_stalled) {
+            if let Some((key, stream)) = machine.streams.find(stream.handle)
+                && stream.stalled
+            {
                 machine.release(key);
             }
         });

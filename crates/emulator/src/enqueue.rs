@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::fault::Strike;
 use super::finding::FindingKind;
-use super::machine::{BLOCKING, Device, EVENT_TAG, Event, Machine, STREAM_TAG, Stream};
+use super::machine::{BLOCKING, Device, Machine, Stream};
 use super::memory::host::{Access, HostUse};
 use super::operation::pieces;
 use super::operation::{Action, Operation, Position};
@@ -71,13 +71,7 @@ impl Machine {
         code
     }
 
-    pub(super) fn stream_create(&mut self, device: Ordinal, flags: StreamFlags) -> RawStream {
-        let kind = if flags.blocking { Kind::Blocking } else { Kind::NonBlocking };
-        let key = self.add_stream(device, flags, kind);
-        RawStream { device, handle: key.to_handle(STREAM_TAG) }
-    }
-
-    fn add_stream(&mut self, device: Ordinal, flags: StreamFlags, kind: Kind) -> Key {
+    pub(super) fn add_stream(&mut self, device: Ordinal, flags: StreamFlags, kind: Kind) -> Key {
         let agent = self.races.stream_created(device, kind);
         let name = self.names.next();
         let standing = self.schedule.standing(name);
@@ -98,9 +92,7 @@ impl Machine {
             self.device(stream.device)?;
             return Ok(self.per_thread(stream.device));
         }
-        match Key::from_handle(stream.handle, STREAM_TAG)
-            .and_then(|key| Some((key, self.streams.get(key)?)))
-        {
+        match self.streams.find(stream.handle) {
             Some((key, found)) if !found.destroyed && found.device == stream.device => Ok(key),
             _ => {
                 let message = format!("{call:?} names {stream:?}, which is no live stream");
@@ -144,24 +136,8 @@ impl Machine {
         }
     }
 
-    pub(super) fn event_create(&mut self, device: Ordinal, timing: bool) -> RawEvent {
-        let order = self.races.event_created();
-        let key = self.events.insert(Event {
-            device,
-            order,
-            timing,
-            snapshot: None,
-            stamp: None,
-            captured: None,
-            patience: 0,
-        });
-        RawEvent { device, handle: key.to_handle(EVENT_TAG) }
-    }
-
     pub(super) fn resolve_event(&mut self, call: Call, event: RawEvent) -> DriverResult<Key> {
-        match Key::from_handle(event.handle, EVENT_TAG)
-            .and_then(|key| Some((key, self.events.get(key)?)))
-        {
+        match self.events.find(event.handle) {
             Some((key, found)) if found.device == event.device => Ok(key),
             _ => {
                 let message = format!("{call:?} names {event:?}, which is no live event");

@@ -84,10 +84,7 @@ impl Machine {
 
     /// The race checker learns of uses, and the host must not touch those of its memory.
     fn note_used(&mut self, knowledge: &Knowledge, kernel: &'static str, used: &[Touched]) {
-        let access = |touched: &Touched| match touched.writes {
-            true => RacingAccess::Write,
-            false => RacingAccess::Read,
-        };
+        let access = |one: &Touched| RacingAccess::of(one.writes);
         let uses = used.iter().map(|one| (one.start as u64, one.bytes as u64, access(one)));
         let at = self.races.used(knowledge, kernel, uses);
         if self.races.has_found() {

@@ -57,7 +57,6 @@ mod explore;
 mod fault;
 mod finding;
 mod forks;
-mod graphs;
 mod kernels;
 mod launches;
 mod liberties;

@@ -46,10 +46,6 @@ use pinlane_driver::{Driver, DriverResult, Ordinal, Poll, StreamFlags};
 /// The flags of default streams.
 pub(super) const BLOCKING: StreamFlags = StreamFlags { blocking: true, priority: 0 };
 
-pub(super) const STREAM_TAG: u8 = 0x5;
-pub(super) const EVENT_TAG: u8 = 0xe;
-pub(super) const GRAPH_TAG: u8 = 0x9;
-
 /// What is allocated and pending, for tests that look for leaks.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -286,7 +282,7 @@ pub(super) struct Capturing {
 
 impl Machine {
     pub(super) fn new(devices: usize, capacity: usize, execution: Execution, seed: u64) -> Self {
-        let (mut streams, mut races) = (Slots::new(), Races::new());
+        let (mut streams, mut races) = (Slots::new(0x5), Races::new());
         let schedule = Schedule::new(execution, seed);
         let mut legacy = |device| {
             let agent = races.stream_created(device, Kind::Legacy);
@@ -319,9 +315,9 @@ impl Machine {
             sides: Sides::default(),
             destinations: Destinations::default(),
             streams,
-            events: Slots::new(),
-            captures: Slots::new(),
-            graphs: Slots::new(),
+            events: Slots::new(0xe),
+            captures: Slots::new(0),
+            graphs: Slots::new(0x9),
             backlog: Vec::new(),
             awake: BTreeSet::new(),
             host_functions: 0,
@@ -414,7 +410,7 @@ impl Machine {
         } else if device.per_thread.contains(key) {
             format!("a per-thread stream of device {}", stream.device)
         } else {
-            format!("stream {:#x} of device {}", key.to_handle(STREAM_TAG), stream.device)
+            format!("stream {:#x} of device {}", self.streams.handle(key), stream.device)
         }
     }
 

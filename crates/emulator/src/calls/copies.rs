@@ -239,6 +239,7 @@ impl Emulator {
                 Err(code) if machine.host.cover(host.ptr, 1) != Cover::None => return Err(code),
                 found => found.unwrap_or(true),
             };
+            let host = HostUse { pageable, waited: synchronous, ..host };
             let captures = machine.streams.get(key).is_some_and(|s| s.capture.is_some());
             if pageable && synchronous {
                 machine.refuse_capturing(key)?;
@@ -262,8 +263,7 @@ impl Emulator {
                     Way::Stage => Reading::Begun,
                     _ => Reading::Later,
                 };
-                let about = HostSide { access, pageable, waited: synchronous };
-                let transfers = part.transfers(&machine.host, about, source);
+                let transfers = part.transfers(&machine.host, &host, source);
                 machine.submit(key, Vec::new(), action(call, transfers))?;
                 if source == Reading::Done {
                     machine.source_was_read(call, key, &part);
@@ -324,21 +324,12 @@ impl Plane {
         parts.into_iter().filter(|(_, part)| part.width > 0).collect()
     }
 
-    /// The copies of the lines.
-    fn transfers(
-        self,
-        memory: &HostMemory,
-        HostSide { access, pageable, waited }: HostSide,
-        source: Reading,
-    ) -> Vec<Transfer> {
+    /// The copies of the lines, whose side on the host is part of `host`.
+    fn transfers(self, memory: &HostMemory, host: &HostUse, source: Reading) -> Vec<Transfer> {
         let transfer = |(to, from): (*mut c_void, *const c_void)| {
-            let host = match access {
-                Access::Read => from.cast_mut(),
-                Access::Write => to,
-            };
-            let host = HostUse::new(HostPtr(host.cast()), self.width, access);
-            let host = HostUse { pageable, waited, ..host };
-            match access {
+            let at = if host.access == Access::Read { from.cast_mut() } else { to };
+            let host = HostUse { ptr: HostPtr(at.cast()), bytes: self.width, ..host.clone() };
+            match host.access {
                 Access::Read if source != Reading::Later => {
                     // SAFETY: the caller of `Emulator::copy` says that the line can be read now.
                     let bytes = unsafe { memory.taken(host.ptr, host.bytes) };
@@ -353,15 +344,6 @@ impl Plane {
         };
         self.lines().map(transfer).collect()
     }
-}
-
-/// What holds for all lines of a copy on the host's side.
-#[derive(Clone, Copy)]
-struct HostSide {
-    access: Access,
-    pageable: bool,
-    /// The call returns when they are copied.
-    waited: bool,
 }
 
 /// When a copy reads its source in host memory.

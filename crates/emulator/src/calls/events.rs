@@ -3,9 +3,8 @@
 use super::no_such;
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
-use crate::machine::EVENT_TAG;
+use crate::machine::Event;
 use crate::operation::Action;
-use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal, Poll, RawEvent, RawStream};
 
@@ -20,12 +19,9 @@ impl Emulator {
         if handle == 0 {
             return Err(CudaCode::INVALID_RESOURCE_HANDLE);
         }
-        self.with(|machine| {
-            let key = Key::from_handle(handle, EVENT_TAG);
-            match key.and_then(|key| machine.events.get(key)) {
-                Some(event) => Ok(RawEvent { device: event.device, handle }),
-                None => Err(no_such(machine, self.call_name(), "event", handle)),
-            }
+        self.with(|machine| match machine.events.find(handle) {
+            Some((_, event)) => Ok(RawEvent { device: event.device, handle }),
+            None => Err(no_such(machine, self.call_name(), "event", handle)),
         })
     }
 
@@ -35,7 +31,19 @@ impl Emulator {
     ///
     /// [`CudaCode::INVALID_DEVICE`] if there is no such device; the code that it was lost with.
     pub fn event_create(&self, device: Ordinal, timing: bool) -> DriverResult<RawEvent> {
-        self.call(Call::EventCreate, device, |machine| Ok(machine.event_create(device, timing)))
+        self.call(Call::EventCreate, device, |machine| {
+            let order = machine.races.event_created();
+            let key = machine.events.insert(Event {
+                device,
+                order,
+                timing,
+                snapshot: None,
+                stamp: None,
+                captured: None,
+                patience: 0,
+            });
+            Ok(RawEvent { device, handle: machine.events.handle(key) })
+        })
     }
 
     /// Destroys an event; waits for it that are enqueued stay. `cudaEventDestroy`

@@ -1,8 +1,16 @@
 //! Captures and graphs (rules 32 to 34).
+//!
+//! A replay of a graph runs the operations in the order in which they were captured, on the stream
+//! of the launch. CUDA may run them in any order that the captured streams and events allow; races
+//! within a graph are not looked for.
 
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
-use crate::machine::CaptureMode;
+use crate::machine::{CaptureMode, Graph, Machine};
+use crate::memory::host::HostUse;
+use crate::operation::Action;
+use crate::words::slots::Key;
+use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, Capture, DriverResult, RawStream};
 
 impl Emulator {
@@ -36,7 +44,10 @@ impl Emulator {
         self.with(|machine| {
             let key = machine.resolve(self.call_name(), stream)?;
             let nodes = machine.end_capture(key)?;
-            Ok(machine.graph_create(nodes))
+            // What orders the nodes while they are captured is not replayed.
+            let is_work = |node: &Action| !matches!(node, Action::Mark { .. } | Action::Join);
+            let nodes = nodes.into_iter().filter(is_work).collect();
+            Ok(machine.keep_graph(nodes, Vec::new()))
         })
     }
 
@@ -45,7 +56,7 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`pinlane_driver::CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding.
+    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding.
     pub fn refuse_unsafe(&self) -> DriverResult<()> {
         let (call, mode) = (self.call_name(), self.capture_mode());
         self.with(|machine| machine.refuse_unsafe(call, mode))
@@ -70,7 +81,7 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`pinlane_driver::CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding.
+    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding.
     pub fn refuse_captured(&self, stream: RawStream) -> DriverResult<()> {
         if !self.is_capturing(stream) {
             return Ok(());
@@ -97,9 +108,17 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`pinlane_driver::CudaCode::INVALID_VALUE`], and a finding, if there is no such graph.
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if there is no such graph.
     pub fn graph_instantiate(&self, graph: usize) -> DriverResult<usize> {
-        self.with(|machine| machine.graph_instantiate(self.call_name(), graph))
+        self.with(|machine| {
+            let key = machine.graph(self.call_name(), graph)?;
+            let nodes = machine.graphs.get(key).expect("just found").nodes.clone();
+            let id = machine.next_operation();
+            let uses = nodes.iter().flat_map(Action::host_claims).filter(|host| !host.pageable);
+            let held: Vec<(HostUse, u64)> = uses.map(|host| (host.clone(), id)).collect();
+            held.iter().for_each(|(host, id)| machine.host.begin_use(host, *id));
+            Ok(machine.keep_graph(nodes, held))
+        })
     }
 
     /// Runs an executable graph. `cudaGraphLaunch`
@@ -114,16 +133,42 @@ impl Emulator {
     /// * What its operations use is as valid as at the calls that were captured.
     pub unsafe fn graph_launch(&self, graph: usize, stream: RawStream) -> DriverResult<()> {
         self.on_stream(Call::Busy, stream, |machine, key| {
-            machine.graph_launch(self.call_name(), graph, key)
+            let graph = machine.graph(self.call_name(), graph)?;
+            let nodes = machine.graphs.get(graph).expect("just found").nodes.clone();
+            nodes.into_iter().try_for_each(|node| machine.submit(key, Vec::new(), node))
         })
     }
 
-    /// Destroys a graph, or an executable one.
+    /// Destroys a graph, or an executable one. What is launched drains.
     ///
     /// # Errors
     ///
     /// As for [`graph_instantiate`](Self::graph_instantiate).
     pub fn graph_destroy(&self, graph: usize) -> DriverResult<()> {
-        self.with(|machine| machine.graph_destroy(self.call_name(), graph))
+        self.with(|machine| {
+            let key = machine.graph(self.call_name(), graph)?;
+            let graph = machine.graphs.remove(key).expect("just found");
+            machine.end_uses(&graph.held);
+            Ok(())
+        })
+    }
+}
+
+impl Machine {
+    fn graph(&mut self, call: &str, handle: usize) -> DriverResult<Key> {
+        match self.graphs.find(handle) {
+            Some((key, _)) => Ok(key),
+            None if handle == 0 => Err(CudaCode::INVALID_VALUE),
+            None => {
+                let message = format!("{call} names {handle:#x}, which is no live graph");
+                Err(self.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_VALUE))
+            }
+        }
+    }
+
+    /// Gives the handle of a new graph, which holds that memory.
+    fn keep_graph(&mut self, nodes: Vec<Action>, held: Vec<(HostUse, u64)>) -> usize {
+        let key = self.graphs.insert(Graph { nodes, held });
+        self.graphs.handle(key)
     }
 }

@@ -4,10 +4,9 @@ use std::ffi::c_void;
 use std::ops::RangeInclusive;
 
 use crate::emulator::Emulator;
-use crate::machine::STREAM_TAG;
 use crate::operation::{Action, HostCall};
+use crate::races::Kind;
 use crate::schedule::host_thread;
-use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
     Call, DriverResult, HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
@@ -25,7 +24,9 @@ impl Emulator {
     pub fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream> {
         self.call(Call::StreamCreate, device, |machine| {
             let priority = flags.priority.clamp(*PRIORITIES.start(), *PRIORITIES.end());
-            Ok(machine.stream_create(device, StreamFlags { priority, ..flags }))
+            let kind = if flags.blocking { Kind::Blocking } else { Kind::NonBlocking };
+            let key = machine.add_stream(device, StreamFlags { priority, ..flags }, kind);
+            Ok(RawStream { device, handle: machine.streams.handle(key) })
         })
     }
 
@@ -51,8 +52,7 @@ impl Emulator {
     /// The flags and the priority of a stream. `cudaStreamGetFlags`
     #[must_use]
     pub fn stream_flags(&self, stream: RawStream) -> StreamFlags {
-        let key = Key::from_handle(stream.handle, STREAM_TAG);
-        let flags = self.with(|machine| Some(machine.streams.get(key?)?.flags));
+        let flags = self.with(|machine| Some(machine.streams.find(stream.handle)?.1.flags));
         flags.unwrap_or(StreamFlags { blocking: true, priority: 0 })
     }
 

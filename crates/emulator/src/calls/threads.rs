@@ -9,9 +9,8 @@ use super::{no_such, refuse_in_host_function};
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::liberties::Quirk;
-use crate::machine::{CaptureMode, Machine, STREAM_TAG};
+use crate::machine::{CaptureMode, Machine};
 use crate::watch::are_new;
-use crate::words::slots::Key;
 use crate::words::thread::{in_host_function, though_in_host_function};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal, RawStream};
@@ -39,6 +38,13 @@ struct State {
     error: CudaCode,
     call: &'static str,
     capture_mode: CaptureMode,
+}
+
+impl State {
+    fn new(machine: u64) -> Self {
+        let (error, capture_mode) = (CudaCode::SUCCESS, CaptureMode::default());
+        State { machine, device: 0, error, call: "a call", capture_mode }
+    }
 }
 
 thread_local! {
@@ -167,9 +173,8 @@ impl Emulator {
 
     /// The stream of that handle, which a call has created.
     fn created(&self, machine: &mut Machine, handle: usize) -> DriverResult<RawStream> {
-        let key = Key::from_handle(handle, STREAM_TAG);
-        match key.and_then(|key| machine.streams.get(key)) {
-            Some(stream) if !stream.destroyed => Ok(RawStream { device: stream.device, handle }),
+        match machine.streams.find(handle) {
+            Some((_, it)) if !it.destroyed => Ok(RawStream { device: it.device, handle }),
             _ => Err(no_such(machine, self.call_name(), "stream", handle)),
         }
     }
@@ -212,16 +217,7 @@ impl Emulator {
                 let mut states = states.borrow_mut();
                 let at = states.iter().position(|state| state.machine == self.shared.id);
                 let at = at.unwrap_or_else(|| {
-                    let error = CudaCode::SUCCESS;
-                    let capture_mode = CaptureMode::default();
-                    let call = "a call";
-                    states.push(State {
-                        machine: self.shared.id,
-                        device: 0,
-                        error,
-                        call,
-                        capture_mode,
-                    });
+                    states.push(State::new(self.shared.id));
                     states.len() - 1
                 });
                 work(&mut states[at])

@@ -11,25 +11,18 @@
 //! The host faults on a device address, as it does beside a GPU. The file is sparse, and as long as
 //! all the addresses that there are.
 
-use std::ffi::c_void;
 use std::io;
-use std::ptr::NonNull;
 
-use crate::memory::area::Area;
+use crate::memory::area::{self, Area, OPEN};
 
-pub(crate) const PAGE: u64 = 4096;
+pub(crate) const PAGE: u64 = area::PAGE as u64;
 
-/// The two views.
+/// The two views, and their file.
 #[derive(Debug)]
 pub(crate) struct Arena {
-    view: NonNull<u8>,
-    storage: NonNull<u8>,
-    bytes: usize,
+    area: Area,
     file: i32,
 }
-
-// SAFETY: the pointers are mappings of the process, which no thread owns.
-unsafe impl Send for Arena {}
 
 impl Arena {
     /// Maps `bytes` of address space twice, and leaves the process as much. It takes memory only as
@@ -38,47 +31,23 @@ impl Arena {
         if bytes as u64 > longest_file() {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        // SAFETY: the name ends with a NUL.
-        let file = unsafe { libc::memfd_create(c"pinlane-device".as_ptr(), libc::MFD_CLOEXEC) };
-        if file < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let map = |protection| {
-            // SAFETY: the kernel chooses an address that is free.
-            let at = unsafe {
-                let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-                libc::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0)
-            };
-            if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast::<u8>()) }
-        };
-        // SAFETY: the file was just opened.
-        let grown = unsafe { libc::ftruncate(file, bytes as libc::off_t) } == 0;
-        let storage = if grown { map(libc::PROT_READ | libc::PROT_WRITE) } else { None };
-        let view = storage.and_then(|_| map(libc::PROT_NONE));
-        let spare = view.and_then(|_| map(libc::PROT_NONE));
-        let error = io::Error::last_os_error();
-        let unmap = |at: NonNull<u8>| {
-            // SAFETY: just mapped, and nobody has a pointer into it.
-            unsafe { libc::munmap(at.as_ptr().cast(), bytes) };
-        };
-        if let (Some(view), Some(storage), Some(spare)) = (view, storage, spare) {
-            unmap(spare);
-            return Ok(Arena { view, storage, bytes, file });
-        }
-        [view, storage].into_iter().flatten().for_each(unmap);
-        // SAFETY: just opened, and nobody else's.
-        unsafe { libc::close(file) };
-        Err(error)
+        let (area, file) = Area::new(c"pinlane-device", bytes, libc::PROT_NONE, false)?;
+        let arena = Arena { area, file };
+        let spare = area::map(bytes, libc::PROT_NONE, file);
+        let spare = spare.ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: just mapped, and nobody has a pointer into it.
+        unsafe { libc::munmap(spare.as_ptr().cast(), bytes) };
+        Ok(arena)
     }
 
     /// The address at which the program's view begins.
     pub(crate) fn base(&self) -> u64 {
-        self.view.as_ptr().addr() as u64
+        self.area.start() as u64
     }
 
     /// Where the storage of an address of the view lies.
     pub(crate) fn storage_of(&self, address: u64) -> *mut u8 {
-        self.storage.as_ptr().wrapping_add((address - self.base()) as usize)
+        self.area.storage_of(address as usize)
     }
 
     /// Gives the memory of a range back to the system, page by page; its contents are lost.
@@ -109,15 +78,14 @@ impl Arena {
     ) -> io::Result<()> {
         let (file, offset) = other.unwrap_or_else(|| self.place_of(address));
         let from = (address - self.base()) as usize;
-        assert!(from <= self.bytes && bytes <= self.bytes - from, "inside the arena");
-        let views =
-            [(self.view, libc::PROT_NONE), (self.storage, libc::PROT_READ | libc::PROT_WRITE)];
-        for (start, protection) in views {
-            let at = start.as_ptr().wrapping_add(from).cast();
+        let all = self.area.bytes;
+        assert!(from <= all && bytes <= all - from, "inside the arena");
+        let view = self.area.program().as_ptr().wrapping_add(from);
+        for (at, protection) in [(view, libc::PROT_NONE), (self.storage_of(address), OPEN)] {
             let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
             // SAFETY: the range is the arena's own, and no allocation lies in it.
             let mapped =
-                unsafe { libc::mmap(at, bytes, protection, flags, file, offset as libc::off_t) };
+                unsafe { libc::mmap(at.cast(), bytes, protection, flags, file, offset as i64) };
             if mapped == libc::MAP_FAILED {
                 return Err(io::Error::last_os_error());
             }
@@ -127,15 +95,14 @@ impl Arena {
 
     /// Runs `work` while the program's view can be dereferenced.
     pub(crate) fn opened(&self, work: impl FnOnce()) {
-        self.protect(libc::PROT_READ | libc::PROT_WRITE);
+        self.protect(OPEN);
         work();
         self.close();
     }
 
     /// The view, which is closed, for a stand-in to run on.
     pub(crate) fn area(&self) -> Area {
-        let start = self.view.as_ptr().addr();
-        Area { start, bytes: self.bytes, storage: self.storage.as_ptr(), of_host: false }
+        self.area
     }
 
     /// Closes all pages that a stand-in has opened.
@@ -144,10 +111,8 @@ impl Arena {
     }
 
     fn protect(&self, protection: i32) {
-        let at = self.view.as_ptr().cast::<c_void>();
-        // SAFETY: the mapping is the arena's own, and nothing of Rust lies in it.
-        let done = unsafe { libc::mprotect(at, self.bytes, protection) };
-        assert_eq!(done, 0, "cannot change the access to device memory");
+        let done = self.area.protect(self.area.start()..self.area.end(), protection);
+        assert!(done, "cannot change the access to device memory");
     }
 }
 
@@ -164,8 +129,7 @@ impl Drop for Arena {
         // SAFETY: both mappings and the file are the arena's own; who frees a machine has no
         // pointer into its memory that it uses.
         unsafe {
-            libc::munmap(self.view.as_ptr().cast(), self.bytes);
-            libc::munmap(self.storage.as_ptr().cast(), self.bytes);
+            self.area.unmap();
             libc::close(self.file);
         }
     }

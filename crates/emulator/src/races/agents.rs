@@ -105,7 +105,7 @@ struct Thread {
     alive: Weak<()>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Agents {
     members: Vec<Member>,
     devices: Vec<Ordered>,
@@ -119,18 +119,6 @@ pub(super) struct Agents {
 }
 
 impl Agents {
-    pub(super) fn new() -> Self {
-        Agents {
-            members: Vec::new(),
-            devices: Vec::new(),
-            threads: Vec::new(),
-            apart: false,
-            look_back: false,
-            gone: Vec::new(),
-            streams: 0,
-        }
-    }
-
     #[inline]
     pub(super) fn are_apart(&self) -> bool {
         self.apart
@@ -446,7 +434,7 @@ mod tests {
 
     #[test]
     fn the_number_of_a_stream_is_used_again_when_the_host_knows_its_end() {
-        let mut agents = Agents::new();
+        let mut agents = Agents::default();
         agents.add_stream(0, Kind::Legacy);
         let host = agents.host(7, Weak::new);
         let first = agents.add_stream(0, Kind::NonBlocking);
@@ -464,7 +452,7 @@ mod tests {
 
     #[test]
     fn streams_that_nobody_waits_for_do_not_fill_the_memory() {
-        let mut agents = Agents::new();
+        let mut agents = Agents::default();
         agents.add_stream(0, Kind::Legacy);
         let host = agents.host(7, Weak::new);
         for _ in 0..10 * MOST_GONE {
@@ -477,7 +465,7 @@ mod tests {
 
     #[test]
     fn the_legacy_stream_follows_however_many_blocking_streams_are_gone() {
-        let mut agents = Agents::new();
+        let mut agents = Agents::default();
         let legacy = agents.add_stream(0, Kind::Legacy);
         let host = agents.host(7, Weak::new);
         let streams = [(); 2 * MOST_GONE].map(|()| agents.add_stream(0, Kind::Blocking));
@@ -490,7 +478,7 @@ mod tests {
 
     #[test]
     fn an_operation_knows_what_its_stream_knew_and_what_is_kept_of_that_is_bounded() {
-        let mut agents = Agents::new();
+        let mut agents = Agents::default();
         agents.add_stream(0, Kind::Legacy);
         agents.look_back();
         let host = agents.host(7, Weak::new);

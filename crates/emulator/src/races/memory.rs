@@ -152,8 +152,7 @@ mod tests {
     fn free(memory: &mut Memory, start: u64, knows: bool) {
         let at = Epoch { agent: 0, position: 1 };
         let access = RacingAccess::Free;
-        let (call, value, kernel) = (None, None, None);
-        let free = Use { at, start, bytes: 10, call, access, value, kernel, number: 0, site: 0 };
+        let free = Use { start, bytes: 10, access, ..Use::by(at, None, 0, 0) };
         let found = memory.touch(free, &Everybody { knows }, &mut Vec::new());
         assert_eq!(found.map(|origin| origin.start), Some(start));
     }

@@ -61,7 +61,7 @@ struct Running {
     knowledge: Knowledge,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Races {
     on: bool,
     agents: Agents,
@@ -119,36 +119,9 @@ impl Side {
     }
 }
 
-/// The operation that uses memory now.
-#[derive(Clone, Copy)]
-struct User {
-    at: Epoch,
-    call: Option<Call>,
-    value: Option<u8>,
-    /// The number of its name, if it is a kernel.
-    kernel: Option<NonZeroU32>,
-    /// Which call it is, and where that was made.
-    number: u64,
-    site: u32,
-}
-
 impl Races {
     pub(super) fn new() -> Self {
-        Races {
-            on: true,
-            agents: Agents::new(),
-            memory: Memory::default(),
-            sites: Sites::default(),
-            trail: Trail::default(),
-            events: 0,
-            running: None,
-            told: HashSet::new(),
-            calls: 0,
-            runs: None,
-            kernels: Vec::new(),
-            found: Vec::new(),
-            conflicts: Vec::new(),
-        }
+        Races { on: true, ..Races::default() }
     }
 
     pub(super) fn configure(&mut self, on: bool, apart: bool) {
@@ -264,9 +237,9 @@ impl Races {
         let ahead = uses::is_ahead(action).then(|| self.agents.ahead(stream, host));
         let at = self.agents.enqueue(stream, host);
         let value = uses::value_of(action);
-        let user = User { value, ..self.user(at, Some(action.call())) };
+        let user = Use { value, ..self.user(at, Some(action.call())) };
         uses::touches(action, |touch| match ahead {
-            Some(at) if touch.ahead => self.touch(User { at, ..user }, touch, None),
+            Some(at) if touch.ahead => self.touch(Use { at, ..user }, touch, None),
             _ => self.touch(user, touch, None),
         });
         let is_late = action.is_known_late() || matches!(action, Action::HostFunction(_));
@@ -296,24 +269,24 @@ impl Races {
             self.kernels.len() - 1
         });
         let kernel = NonZeroU32::new(at as u32 + 1);
-        let user = User { kernel, ..self.late_user(knowledge, Call::Busy) };
+        let user = Use { kernel, ..self.late_user(knowledge, Call::Busy) };
         for (start, bytes, access) in uses {
             self.touch(user, Touch::new(start, bytes, access), Some(knowledge));
         }
         knowledge.at()
     }
 
-    /// Who uses memory by the call that is being made.
+    /// A use of memory by the call that is being made.
     #[inline]
-    fn user(&mut self, at: Epoch, call: Option<Call>) -> User {
+    fn user(&mut self, at: Epoch, call: Option<Call>) -> Use {
         self.calls += 1;
-        User { at, call, value: None, kernel: None, number: self.calls, site: self.sites.current() }
+        Use::by(at, call, self.calls, self.sites.current())
     }
 
-    /// The same of an operation that runs now.
-    fn late_user(&self, knowledge: &Knowledge, call: Call) -> User {
+    /// The same by an operation that runs now.
+    fn late_user(&self, knowledge: &Knowledge, call: Call) -> Use {
         let Called { number, site } = self.called();
-        User { at: knowledge.at(), call: Some(call), value: None, kernel: None, number, site }
+        Use::by(knowledge.at(), Some(call), number, site)
     }
 
     /// A stream will wait for the latest operation of another.
@@ -435,17 +408,8 @@ impl Races {
             return None;
         }
         let (start, bytes) = (side.start as u64, side.bytes as u64);
-        let first = Use {
-            at: side.by,
-            start,
-            bytes,
-            call: Some(side.call),
-            access: side.access,
-            value: None,
-            kernel: None,
-            number: 0,
-            site: side.site,
-        };
+        let by = Use::by(side.by, Some(side.call), 0, side.site);
+        let first = Use { start, bytes, access: side.access, ..by };
         let second = Use { at, call: None, access: RacingAccess::Write, site: 0, ..first };
         let origin = self.memory.origin_of(start);
         Some(self.race(&first, &second, origin, start, bytes))
@@ -482,19 +446,9 @@ impl Races {
 
     /// Notes a use of memory, by its agent's latest operation unless `knowledge` says otherwise.
     #[inline]
-    fn touch(&mut self, user: User, touch: Touch, knowledge: Option<&Knowledge>) {
+    fn touch(&mut self, user: Use, touch: Touch, knowledge: Option<&Knowledge>) {
         let Touch { start, bytes, access, .. } = touch;
-        let new = Use {
-            at: user.at,
-            start,
-            bytes,
-            call: user.call,
-            access,
-            value: user.value,
-            kernel: user.kernel,
-            number: user.number,
-            site: user.site,
-        };
+        let new = Use { start, bytes, access, ..user };
         let is_late = knowledge.is_some();
         let knowledge = knowledge.unwrap_or_else(|| self.agents.knowledge(user.at.agent));
         let eyes = Eyes { knowledge, agents: &self.agents };

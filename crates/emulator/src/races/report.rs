@@ -19,6 +19,12 @@ pub enum RacingAccess {
     Free,
 }
 
+impl RacingAccess {
+    pub(crate) fn of(writes: bool) -> Self {
+        if writes { RacingAccess::Write } else { RacingAccess::Read }
+    }
+}
+
 impl fmt::Display for RacingAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

@@ -43,6 +43,14 @@ pub(super) struct Use {
     pub(super) site: u32,
 }
 
+impl Use {
+    /// Of no bytes yet.
+    pub(super) fn by(at: Epoch, call: Option<Call>, number: u64, site: u32) -> Self {
+        let access = RacingAccess::Read;
+        Use { at, start: 0, bytes: 0, call, access, value: None, kernel: None, number, site }
+    }
+}
+
 /// What the user of memory knows.
 pub(super) trait View {
     /// Whether the epoch is ordered before this use.
@@ -236,8 +244,7 @@ mod tests {
     }
 
     fn by(agent: u32, access: RacingAccess, start: u64, bytes: u64) -> Use {
-        let at = Epoch { agent, position: 1 };
-        Use { at, start, bytes, call: None, access, value: None, kernel: None, number: 0, site: 0 }
+        Use { start, bytes, access, ..Use::by(Epoch { agent, position: 1 }, None, 0, 0) }
     }
 
     fn touch(

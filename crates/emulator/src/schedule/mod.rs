@@ -11,7 +11,7 @@
 //!   mod       how far a call or a wait gets      drawn   what the seed picks
 //!   next      what runs next                     pct     priorities
 //!   policy    how that is decided                path    every order in turn
-//!   slow, steps   operations that take a while   decision   runs as texts
+//!   steps     operations that take a while       decision   runs as texts
 //! ```
 //!
 //! Termination of `drive`: each step runs an operation or goes to a wait that was enqueued earlier,
@@ -27,7 +27,6 @@ mod next;
 mod path;
 mod pct;
 mod policy;
-mod slow;
 mod steps;
 mod stuck;
 
@@ -43,7 +42,7 @@ pub(super) use drawn::About;
 pub use execution::Execution;
 pub(super) use path::Path;
 pub(super) use policy::{Schedule, Standing};
-pub(super) use slow::Slow;
+pub(super) use steps::Slow;
 
 /// How far a wait has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

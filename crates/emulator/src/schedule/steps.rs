@@ -4,10 +4,34 @@
 //! the machine, of whatever thread. So who polls sees the operation pending for a while, in every
 //! mode, and other streams get ahead; who waits lets the steps pass.
 
-use super::Slow;
 use crate::machine::Machine;
-use crate::operation::{Action, Position};
+use crate::operation::{Action, Operation, Position};
 use crate::words::slots::Key;
+
+/// How slow a stream is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slow {
+    /// The steps that each operation takes.
+    each: u32,
+    /// Those that the first operation still takes.
+    left: u32,
+}
+
+impl Slow {
+    pub(crate) fn is_slow(self) -> bool {
+        self.each > 0
+    }
+
+    /// Whether the first operation still takes a while.
+    pub(super) fn holds(self) -> bool {
+        self.left > 0
+    }
+
+    /// The next operation is the first one.
+    pub(crate) fn begin(&mut self) {
+        self.left = self.each;
+    }
+}
 
 impl Machine {
     pub(crate) fn make_slow(&mut self, key: Key, steps: u32) {
@@ -48,17 +72,14 @@ impl Machine {
 
     /// Host functions are waited for by the host thread.
     fn wake_for_functions(&mut self) {
-        let is_function = |operation: &&crate::operation::Operation| {
-            matches!(operation.action, Action::HostFunction(_))
-        };
-        let mut targets = Vec::new();
+        let is_function =
+            |operation: &Operation| matches!(operation.action, Action::HostFunction(_));
         for &key in &self.backlog {
             let Some(stream) = self.streams.get(key) else { continue };
-            if stream.queue.iter().any(|operation| is_function(&operation)) {
-                targets.push(Position { stream: key, count: stream.enqueued });
+            if stream.queue.iter().any(is_function) {
+                self.host_targets.push(Position { stream: key, count: stream.enqueued });
             }
         }
-        self.host_targets.extend(targets);
         self.host_work = true;
     }
 }

@@ -82,7 +82,7 @@ impl Machine {
         for (start, bytes, on_device, writes) in sides {
             let Ok(copied) = self.memory.read(on_device, bytes) else { continue };
             let hash = copied.chunks(CHUNK).fold(0, hash_on);
-            let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
+            let access = RacingAccess::of(writes);
             let side = Side { by, call, access, start, bytes, site };
             self.sides.push(Hashed { side, hash, device });
         }

@@ -1,7 +1,7 @@
 //! What the host itself does to memory of `cudaHostAlloc`, seen without help of the program. For
 //! other host memory there are [`hashed`] and [`destinations`].
 //!
-//! Each block is mapped twice ([`view`]). The program has one of the mappings, and its pages are
+//! Each block is mapped twice (`Area`). The program has one of the mappings, and its pages are
 //! closed while the host must not touch them, as far as it knows:
 //!
 //! | an operation, of which the host does not know that it is complete | its pages |
@@ -26,8 +26,8 @@
 //!   its lock is stand-ins for kernels. Meanwhile all views are open, but for those that
 //!   [`stand_in`] watches: of what faults there, the lock is not needed.
 //! * A closed page never changes what a program does: each fault ends with the access made good.
-//!   Only system calls see closed pages: they fail with `EFAULT`, unless somebody says so before
-//!   and behind them ([`calls`]).
+//!   Only system calls see closed pages: they fail with `EFAULT`, unless somebody announces them before
+//!   and after ([`calls`]).
 
 mod calls;
 mod destinations;
@@ -100,7 +100,7 @@ impl Machine {
 
     /// The program touches the range, now. Whether that is a race; if so, it is a finding.
     fn races_with_host(&mut self, touched: &Range<usize>, writes: bool) -> bool {
-        let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
+        let access = RacingAccess::of(writes);
         self.races.host_access(touched.start as u64, touched.len() as u64, access);
         let races = self.races.has_found();
         if races {

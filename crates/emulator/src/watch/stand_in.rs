@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::view::PAGE;
-use crate::memory::area::Area;
+use crate::memory::area::{Area, OPEN};
 use pinlane_base::lock::Mutex;
 use pinlane_base::process::PerProcess;
 
@@ -51,7 +51,7 @@ struct Kept {
     before: Vec<u8>,
 }
 
-// SAFETY: as for `Area`.
+// SAFETY: the pointer is to a mapping of the process, which no thread owns.
 unsafe impl Send for Kept {}
 
 #[derive(Debug)]
@@ -99,10 +99,9 @@ impl Observation {
         }
         self.open.extend(pages.into_iter().map(|page| (page, writes)));
         let area = &self.areas[at];
-        let protection = if writes { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let protection = if writes { OPEN } else { libc::PROT_READ };
         // The system may have no room for more mappings. All at once takes none.
-        area.protect(range, protection)
-            || area.protect(area.start..area.end(), libc::PROT_READ | libc::PROT_WRITE)
+        area.protect(range, protection) || area.protect(area.start()..area.end(), OPEN)
     }
 
     fn pages_at_once(&self) -> usize {
@@ -119,7 +118,7 @@ impl Observation {
             return;
         }
         self.kept_bytes += range.len();
-        let storage = area.storage.wrapping_add(range.start - area.start);
+        let storage = area.storage_of(range.start);
         // SAFETY: inside the storage, which is always readable. The pages are closed to stores, and
         // operations run one at a time.
         let before = unsafe { std::slice::from_raw_parts(storage, range.len()) }.to_vec();
@@ -176,7 +175,7 @@ impl Kept {
 impl Seen {
     /// Runs a stand-in on these areas, whose pages are closed. They are left as they are then.
     pub(crate) fn of(areas: Vec<Area>, stand_in: impl FnOnce()) -> Self {
-        let first = areas[0].start;
+        let first = areas[0].start();
         COUNT.fetch_add(1, Ordering::AcqRel);
         RUNNING.get().lock().push(Observation {
             areas,
@@ -189,7 +188,8 @@ impl Seen {
         });
         stand_in();
         let mut running = RUNNING.get().lock();
-        let at = running.iter().position(|one| one.areas[0].start == first).expect("pushed above");
+        let at =
+            running.iter().position(|one| one.areas[0].start() == first).expect("pushed above");
         let Observation { noted, kept, .. } = running.swap_remove(at);
         COUNT.fetch_sub(1, Ordering::AcqRel);
         Seen { noted, kept }

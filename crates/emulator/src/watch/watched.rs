@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 use super::signal::Faulted;
-use super::view::{Access, PAGE, View};
+use super::view::{Access, PAGE, protect};
 use super::{owner, signal};
-use crate::memory::area::Area;
+use crate::memory::area::{Area, OPEN};
 use crate::races::Epoch;
 
 /// The most uses of one block that are told apart. Older ones count as known to the host.
@@ -29,7 +28,7 @@ struct Closed {
 /// A block that is watched.
 #[derive(Debug)]
 pub(crate) struct Watched {
-    view: View,
+    area: Area,
     closed: Vec<Closed>,
     /// The buffers of system calls that are being made: their pages are open.
     pub(super) in_calls: Vec<Range<usize>>,
@@ -49,19 +48,19 @@ impl Watcher {
 
     /// Makes a block; `None` if the system maps no more.
     pub(crate) fn watch(&self, bytes: usize) -> Option<Watched> {
-        let view = View::new(bytes).ok()?;
-        signal::register(view.start(), view.bytes(), self.0.clone());
-        Some(Watched { view, closed: Vec::new(), in_calls: Vec::new(), lent: BTreeSet::new() })
+        let bytes = bytes.checked_next_multiple_of(PAGE)?;
+        let (area, file) = Area::new(c"pinlane-host", bytes, OPEN, true).ok()?;
+        // SAFETY: just opened, and nobody else's. The mappings keep the memory.
+        unsafe { libc::close(file) };
+        signal::register(area.start(), area.bytes, self.0.clone());
+        Some(Watched { area, closed: Vec::new(), in_calls: Vec::new(), lent: BTreeSet::new() })
     }
 }
 
 impl Watched {
-    pub(crate) fn program(&self) -> NonNull<u8> {
-        self.view.program()
-    }
-
-    pub(crate) fn storage_of(&self, address: usize) -> *mut u8 {
-        self.view.storage_of(address)
+    /// The block: both of its mappings.
+    pub(crate) fn area(&self) -> Area {
+        self.area
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -145,23 +144,23 @@ impl Watched {
         edges.sort_unstable();
         edges.dedup();
         for part in edges.windows(2) {
-            self.view.protect(part[0]..part[1], self.access_to(part[0]));
+            protect(&self.area, part[0]..part[1], self.access_to(part[0]));
         }
     }
 
     /// Opens the pages of a range, for one access or as the program has said.
     pub(super) fn open(&self, range: Range<usize>) {
-        self.view.protect(range, Access::All);
+        protect(&self.area, range, Access::All);
     }
 
     fn all(&self) -> Range<usize> {
-        self.view.start()..self.view.start() + self.view.bytes()
+        self.area.start()..self.area.end()
     }
 
     /// Opens all pages for a while, or ends that.
     pub(crate) fn set_open(&self, open: bool) {
         if open {
-            self.view.protect(self.all(), Access::All);
+            protect(&self.area, self.all(), Access::All);
         } else {
             self.closed.iter().for_each(|closed| self.apply(closed.range.clone()));
         }
@@ -174,23 +173,17 @@ impl Watched {
 
     /// Closes all pages for a stand-in, or opens them.
     pub(crate) fn set_shut(&self, shut: bool) {
-        self.view.protect(self.all(), if shut { Access::None } else { Access::All });
-    }
-
-    /// The block, for a stand-in to run on.
-    pub(crate) fn area(&self) -> Area {
-        let (start, bytes) = (self.view.start(), self.view.bytes());
-        Area { start, bytes, storage: self.view.storage_of(start), of_host: true }
+        protect(&self.area, self.all(), if shut { Access::None } else { Access::All });
     }
 
     /// Unmaps the block.
     ///
     /// # Safety
     ///
-    /// * Nobody uses a pointer into it any more.
+    /// * No pointer into it is used any more.
     pub(crate) unsafe fn free(self) {
-        signal::unregister(self.view.start());
+        signal::unregister(self.area.start());
         // SAFETY: promised by the caller.
-        unsafe { self.view.unmap() }
+        unsafe { self.area.unmap() }
     }
 }

@@ -12,13 +12,11 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The key as a handle: never one of the values 0 to 2 that name the default streams, and
-    /// telling streams from events by `tag` (below 16).
-    pub(crate) fn to_handle(self, tag: u8) -> usize {
+    fn to_handle(self, tag: u8) -> usize {
         ((self.generation as usize) << 36) | ((self.index as usize + 1) << 4) | tag as usize
     }
 
-    pub(crate) fn from_handle(handle: usize, tag: u8) -> Option<Key> {
+    fn from_handle(handle: usize, tag: u8) -> Option<Key> {
         let index = (handle >> 4) as u32;
         let generation = (handle >> 36) as u32;
         let key = Key { index: index.checked_sub(1)?, generation };
@@ -35,6 +33,8 @@ struct Slot<T> {
 /// A slot map.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
+    /// Below 16: tells its handles from those of other maps.
+    tag: u8,
     slots: Vec<Slot<T>>,
     vacant: Vec<u32>,
 }
@@ -43,8 +43,20 @@ pub(crate) struct Slots<T> {
 const GENERATIONS: u32 = 1 << 28;
 
 impl<T> Slots<T> {
-    pub(crate) fn new() -> Self {
-        Slots { slots: Vec::new(), vacant: Vec::new() }
+    pub(crate) fn new(tag: u8) -> Self {
+        Slots { tag, slots: Vec::new(), vacant: Vec::new() }
+    }
+
+    /// The key as a handle: never one of the values 0 to 2 that name the default streams.
+    pub(crate) fn handle(&self, key: Key) -> usize {
+        key.to_handle(self.tag)
+    }
+
+    /// The tenant that a handle names.
+    #[inline]
+    pub(crate) fn find(&self, handle: usize) -> Option<(Key, &T)> {
+        let key = Key::from_handle(handle, self.tag)?;
+        self.get(key).map(|tenant| (key, tenant))
     }
 
     pub(crate) fn insert(&mut self, tenant: T) -> Key {
@@ -108,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_stale_key_never_finds_the_next_tenant() {
-        let mut slots = Slots::new();
+        let mut slots = Slots::new(5);
         let old = slots.insert("old");
         assert_eq!(slots.remove(old), Some("old"));
         let new = slots.insert("new");

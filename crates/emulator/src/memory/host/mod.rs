@@ -63,6 +63,15 @@ pub(crate) struct Block {
     watched: Option<Watched>,
 }
 
+impl Block {
+    /// How it is taken out of the registry, and its length.
+    fn removal(&self) -> (usize, Removal) {
+        let is_idle = self.uses.is_empty();
+        let in_flight = || Removal::InFlight(self.uses.certain());
+        (self.bytes, if is_idle { Removal::Clean } else { in_flight() })
+    }
+}
+
 /// Why a block could not be freed or unregistered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
@@ -81,7 +90,7 @@ pub(crate) enum Removal {
 }
 
 /// The registry of page-locked memory, and of what is in use besides.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct HostMemory {
     seed: u64,
     generation: u64,
@@ -106,19 +115,7 @@ pub(crate) struct HostMemory {
 
 impl HostMemory {
     pub(crate) fn new(seed: u64) -> Self {
-        HostMemory {
-            seed,
-            generation: 0,
-            blocks: BTreeMap::new(),
-            locked: (0, 0),
-            largest_call: None,
-            capacity: MACHINE,
-            pageable: Uses::default(),
-            watcher: None,
-            sees_faults: true,
-            closed: Vec::new(),
-            lends: false,
-        }
+        HostMemory { seed, capacity: MACHINE, sees_faults: true, ..HostMemory::default() }
     }
 
     /// Bytes and blocks that are page-locked, allocated and registered ones alike.
@@ -178,7 +175,7 @@ impl HostMemory {
         // Where the system maps no more, a block is not watched.
         let watched = self.watcher.as_ref().and_then(|watcher| watcher.watch(bytes));
         let ptr = match &watched {
-            Some(watched) => watched.program(),
+            Some(watched) => watched.area().program(),
             // SAFETY: the layout's size is not 0.
             None => NonNull::new(unsafe { std::alloc::alloc(layout) })?,
         };
@@ -204,15 +201,13 @@ impl HostMemory {
     /// * No reference into the block is used afterwards.
     pub(crate) unsafe fn free(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
         let block = self.find(ptr, Origin::Allocated)?;
-        if !block.uses.is_empty() {
+        let (bytes, removal) = block.removal();
+        if removal != Removal::Clean {
             block.origin = Origin::Quarantined;
             block.made = None;
-            let bytes = block.bytes;
-            let uses = block.uses.certain();
             self.no_longer_locked(bytes);
-            return Ok(Removal::InFlight(uses));
+            return Ok(removal);
         }
-        let bytes = block.bytes;
         self.no_longer_locked(bytes);
         let gone = self.blocks.remove(&ptr.as_ptr().addr());
         if let Some(watched) = gone.and_then(|block| block.watched) {
@@ -240,14 +235,7 @@ impl HostMemory {
     }
 
     pub(crate) fn unregister(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
-        let block = self.find(ptr, Origin::Registered)?;
-        let (bytes, removal) = (
-            block.bytes,
-            match block.uses.is_empty() {
-                true => Removal::Clean,
-                false => Removal::InFlight(block.uses.certain()),
-            },
-        );
+        let (bytes, removal) = self.find(ptr, Origin::Registered)?.removal();
         self.no_longer_locked(bytes);
         self.blocks.remove(&ptr.as_ptr().addr());
         Ok(removal)
@@ -360,7 +348,7 @@ impl HostMemory {
             return ptr.0;
         }
         let watched = self.containing(ptr, 1).and_then(|block| block.watched.as_ref());
-        watched.map_or(ptr.0, |watched| watched.storage_of(ptr.address()))
+        watched.map_or(ptr.0, |watched| watched.area().storage_of(ptr.address()))
     }
 
     /// The allocated blocks that some of these numbers are addresses in, each as a range that an
