@@ -52,7 +52,7 @@ pub const SOURCES: [&str; 2] = [file!(), env!("CARGO_MANIFEST_DIR")];
 ///
 /// # Safety
 ///
-/// Whoever implements this trait promises that
+/// An implementation promises that
 ///
 /// * a call that returns success has the effect that the CUDA Runtime API documents for the
 ///   function that the method names, in stream order, and touches no host memory outside the ranges
@@ -357,8 +357,8 @@ pub unsafe trait Driver: Kernels + Any + Send + Sync {
         false
     }
 
-    /// Tells the driver that the calling thread reads, or also writes, page-locked memory now: it
-    /// takes all work on these bytes that conflicts to be complete. This is no CUDA call. A driver
-    /// that looks for races compares it with what it was asked to do.
+    /// The calling thread reads, or also writes, page-locked memory now, because it takes all
+    /// conflicting work on these bytes to be complete. This is no CUDA call. A driver that looks
+    /// for races checks that.
     fn host_access(&self, _ptr: *const u8, _bytes: usize, _writes: bool) {}
 }

@@ -19,10 +19,10 @@
 //! * It is a sum, so blocks of words may be added up in any order: a GPU computes it in parallel.
 //! * Each term knows its position, so swapped, shifted or repeated words change it; a change of one
 //!   word always does, because `mix` is a bijection.
-//! * The length is a term, so zeros at the end count. The checksum of nothing is `mix(!0)`, which
+//! * The length is a term, so zeros at the end count. The checksum of no bytes is `mix(!0)`, which
 //!   is not 0: memory that was never written does not look like a checksum.
 //!
-//! It finds accidents. It is no defence against somebody who builds a collision.
+//! It finds accidents. It is no defence against collisions that are built on purpose.
 
 use super::{Item, Layer, RowIndex, RowMove};
 

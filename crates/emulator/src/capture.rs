@@ -1,9 +1,9 @@
-//! Graph capture, as far as a program that must not disturb one can tell (rules 32 to 34).
+//! Graph capture, as far as it matters to a program that must not disturb one (rules 32 to 34).
 //!
 //! A capturing stream's operations are recorded instead of run, and the page-locked memory that
-//! they name is held until the capture ends; then by the executable graphs that are made of it
-//! (`calls/graphs.rs`). The calls that a capture forbids fail with the code that CUDA documents, and
-//! invalidate it.
+//! they name is held until the capture ends; then by the executable graphs made of it
+//! (`calls/graphs.rs`). The calls that a capture forbids fail with the code that CUDA documents,
+//! and invalidate it.
 
 use super::finding::FindingKind;
 use super::forks::Forks;
@@ -243,7 +243,7 @@ impl Machine {
         Err(code)
     }
 
-    /// Kills the captures of a device: somebody synchronizes with it.
+    /// Invalidates the captures of a device, because a call synchronizes with it.
     pub(super) fn invalidate_all(&mut self, device: Ordinal) {
         let of_device = self.streams.values().filter(|stream| stream.device == device);
         let captures: Vec<Key> = of_device.filter_map(|stream| stream.capture).collect();

@@ -39,7 +39,7 @@ impl Drop for Emulator {
 #[derive(Clone, Debug)]
 pub struct HandOver(Knowledge);
 
-/// How an [`Emulator`] is to be.
+/// The settings of an [`Emulator`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is built before `build`"]
 pub struct Builder {
@@ -87,54 +87,54 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// How many devices; 1 unless said, at least 1 and at most 256.
+    /// How many devices: 1 by default, at least 1 and at most 256.
     pub fn devices(mut self, devices: usize) -> Self {
         self.devices = devices.clamp(1, MAX_DEVICES);
         self
     }
 
-    /// The memory of each device in bytes; 4 GiB unless said. It takes real memory only as far as
-    /// it is allocated.
+    /// The memory of each device in bytes, 4 GiB by default. It takes real memory only as far as it
+    /// is allocated.
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = bytes;
         self
     }
 
-    /// When operations run; [`Execution::Eager`] unless said.
+    /// When operations run; [`Execution::Eager`] by default.
     pub fn execution(mut self, execution: Execution) -> Self {
         self.execution = execution;
         self
     }
 
-    /// The seed of every choice that the emulator makes; 0 unless said.
+    /// The seed of every choice that the emulator makes; 0 by default.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
     /// Whether the machine makes [batches](Driver::copy_batch) of copies, as drivers of CUDA 12.8
-    /// and later do; it does unless said.
+    /// and later do; on by default.
     pub fn batches(mut self, batches: bool) -> Self {
         self.batches = batches;
         self
     }
 
-    /// Whether kernels can use page-locked memory at the addresses that the host uses; they can
-    /// unless said. A kernel that does it all the same loses its device.
+    /// Whether kernels can use page-locked memory at the addresses that the host uses; on by
+    /// default. When it is off, a kernel that does so loses its device.
     pub fn host_addresses(mut self, host_addresses: bool) -> Self {
         self.host_addresses = host_addresses;
         self
     }
 
     /// The most that one call of `cudaHostAlloc` or `cudaHostRegister` page-locks, in bytes, and
-    /// the error that a larger one gets. Not limited unless said. Drivers from R580 on refuse 512
-    /// GiB, Linux 6.11 to 6.13 more than 2 GiB, with [`CudaCode::MEMORY_ALLOCATION`].
+    /// the error that a larger one gets. No limit by default. Drivers from R580 on refuse 512 GiB,
+    /// Linux 6.11 to 6.13 more than 2 GiB, with [`CudaCode::MEMORY_ALLOCATION`].
     pub fn page_lock_limit(mut self, bytes: usize, code: CudaCode) -> Self {
         self.page_lock_limit = Some((bytes, code));
         self
     }
 
-    /// Whether the machine looks for [races](super::FindingKind::Race); it does unless said.
+    /// Whether the machine looks for [races](super::FindingKind::Race); on by default.
     pub fn races(mut self, races: bool) -> Self {
         self.races = races;
         self
@@ -142,24 +142,24 @@ impl Builder {
 
     /// Whether a thread knows only of work that it has waited for itself, for the search for races.
     ///
-    /// It is off unless said. Then work that any thread has waited for counts as known to all
-    /// threads from then on: the machine cannot see locks and channels, and whoever has waited may
-    /// have said so. With it on, a thread learns of what others have waited for at its first call,
-    /// when they have ended, and by [`Emulator::hand_over`]. That finds a thread that uses what
-    /// another has waited for, without being told.
+    /// It is off by default. Then work that any thread has waited for counts as known to all
+    /// threads from then on: the machine cannot see locks and channels, by which one thread may
+    /// have informed the others. With it on, a thread learns of what others have waited for at its
+    /// first call, when they have ended, and by [`Emulator::hand_over`]. That finds a thread that
+    /// uses what another has waited for, without learning of it.
     pub fn threads_apart(mut self, apart: bool) -> Self {
         self.threads_apart = apart;
         self
     }
 
-    /// Whether findings of races name the lines of the program that made the calls. It is off
-    /// unless said, because it makes a call a thousand times slower. It needs debug information.
+    /// Whether findings of races name the lines of the program that made the calls. It is off by
+    /// default, because it makes a call a thousand times slower. It needs debug information.
     pub fn sites(mut self, sites: bool) -> Self {
         self.sites = sites;
         self
     }
 
-    /// How long a call may wait for one host function to return. It is not limited unless said: a
+    /// How long a call may wait for one host function to return. There is no limit by default: a
     /// host function may be slow. After that time the two wait for each other, as far as the
     /// machine can tell: that is a [finding](super::FindingKind::Deadlock) instead of a hang. The
     /// device is then lost with [`CudaCode::LAUNCH_TIMEOUT`], so that the program comes to its end.
@@ -169,12 +169,12 @@ impl Builder {
     }
 
     /// Whether the machine sees what the host itself does to memory of `cudaHostAlloc`, and looks
-    /// for [races](super::FindingKind::Race) with that. It does not unless said.
+    /// for [races](super::FindingKind::Race) with that. It is off by default.
     ///
     /// Pages that an operation uses are closed to the host until it knows that the operation is
     /// complete. A load or store that comes too early faults; it is reported, with its line, and
     /// done all the same. So this takes the process's handlers of SIGSEGV and SIGTRAP, and passes
-    /// on what is not of such pages to those that were there before. If somebody takes its place
+    /// on what is not of such pages to those that were there before. If other code takes its place
     /// later, the next call of the driver opens all pages, and says so once on standard error; the
     /// host's sides of copies are hashed then, as below. A debugger stops at those faults. A system
     /// call on a page that is closed fails with `EFAULT`; [`Emulator::host_writes`] opens it.
@@ -184,8 +184,8 @@ impl Builder {
     /// registered.
     ///
     /// Pages of pageable and registered memory are the program's own, and are not closed. The
-    /// host's side of an asynchronous copy is hashed instead, when the copy has run and when
-    /// somebody learns of that (docs/drop-in.md says more). What differs then is a
+    /// host's side of an asynchronous copy is hashed instead, when the copy has run and when the
+    /// program learns of that (docs/drop-in.md says more). What differs then is a
     /// [`SourceChanged`](super::FindingKind::SourceChanged) or a
     /// [`DestinationChanged`](super::FindingKind::DestinationChanged).
     ///
@@ -203,7 +203,7 @@ impl Builder {
     }
 
     /// About how many [operations](Emulator::operations) the program enqueues, for
-    /// [`Execution::Pct`]. Unless said, it takes any number below 65,536 for possible.
+    /// [`Execution::Pct`]. By default it takes any number below 65,536 for possible.
     pub fn operations(mut self, operations: u64) -> Self {
         self.operations = Some(operations);
         self
@@ -221,14 +221,14 @@ impl Builder {
         self
     }
 
-    /// Whether the machine writes its decisions down, for [`Emulator::replay`]. It is off unless
-    /// said: it takes some dozens of bytes for each operation that does not run at once.
+    /// Whether the machine writes its decisions down, for [`Emulator::replay`]. It is off by
+    /// default: it takes some dozens of bytes for each operation that does not run at once.
     pub fn record(mut self, record: bool) -> Self {
         self.record = record;
         self
     }
 
-    /// The machine takes this path through all orders, and the first choice behind its end.
+    /// The machine takes this path through all orders, and the first choice after its end.
     pub(super) fn path(mut self, path: Vec<usize>) -> Self {
         self.path = Some(path);
         self
@@ -286,12 +286,12 @@ impl Emulator {
         Self::builder().build()
     }
 
-    /// Starts to say how the machine is to be.
+    /// Begins to set up a machine.
     pub fn builder() -> Builder {
         Builder::default()
     }
 
-    /// The machine as a driver: the same one for every handle, for as long as somebody has it.
+    /// The machine as a driver: the same one for every handle, as long as it is in use.
     #[must_use]
     pub fn driver(&self) -> Arc<dyn Driver> {
         self.shared.with(|machine| {
@@ -418,14 +418,14 @@ impl Emulator {
         Driver::host_access(self, ptr, bytes, true);
     }
 
-    /// What the calling thread knows to be complete, to be told to another thread. For machines
-    /// whose [threads are apart](Builder::threads_apart); beside others it says nothing new.
+    /// What the calling thread knows to be complete, for another thread to take over. For machines
+    /// whose [threads are apart](Builder::threads_apart); on others it changes nothing.
     #[must_use]
     pub fn hand_over(&self) -> HandOver {
         HandOver(self.with(|machine| machine.races.hand_over()))
     }
 
-    /// Tells the calling thread what another knew.
+    /// From now on the calling thread knows what another knew.
     pub fn take_over(&self, told: &HandOver) {
         self.with(|machine| {
             machine.races.take_over(&told.0);
@@ -486,9 +486,8 @@ impl Emulator {
     }
 
     /// Makes a stream slow: each of its operations takes so many steps more before it is complete.
-    /// A step is a call that any thread makes on the machine. Who waits lets as many pass as it
-    /// takes; so does a host function for what is ahead of it. 0 makes the stream as fast as
-    /// others.
+    /// A step is a call that any thread makes on the machine. A wait lets as many pass as it takes;
+    /// so does a host function for what is ahead of it. 0 makes the stream as fast as others.
     ///
     /// # Errors
     ///

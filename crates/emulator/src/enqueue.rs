@@ -30,8 +30,8 @@ impl Machine {
         result
     }
 
-    /// What every call does first: count, find the device, and fail if it is lost or told to. The
-    /// answer is what it is to fail with at its [end](Self::end).
+    /// What every call does first: count, find the device, and fail if the device is lost or a
+    /// fault strikes. Gives the error for its [end](Self::end), if a fault is late.
     #[inline]
     pub(super) fn begin(&mut self, call: Call, device: Ordinal) -> DriverResult<Option<CudaCode>> {
         let fault = self.faults.count(call);
@@ -50,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// What every call does last: fail if it was told to fail late.
+    /// What every call does last: fail if a late fault strikes.
     #[inline]
     pub(super) fn end(&mut self, device: Ordinal, late: Option<CudaCode>) -> DriverResult<()> {
         late.map_or(Ok(()), |code| Err(self.fails(device, code)))
@@ -118,7 +118,7 @@ impl Machine {
         stream
     }
 
-    /// Returns at once; what is enqueued drains (rule 12), also if the stream was stalled: nobody
+    /// Returns at once; what is enqueued drains (rule 12), also if the stream was stalled: no call
     /// can name it any more to release it.
     pub(super) fn stream_destroy(&mut self, key: Key) {
         if let Some(capture) = self.streams.get(key).and_then(|stream| stream.capture) {
@@ -186,7 +186,7 @@ impl Machine {
             self.report_races();
         }
         if idle && self.schedule.is_eager() && !matches!(action, Action::HostFunction(_)) {
-            // Nobody can wait for this position yet, so that no other stream becomes ready by it.
+            // No stream can wait for this position yet, so this makes none ready.
             if self.execute(key, &action, knowledge) {
                 self.streams.get_mut(key).expect("still there").completed += 1;
             }
@@ -284,8 +284,8 @@ impl Machine {
 
     /// Uses CUDA's freedom with an operation that has not run: what it is to write is poisoned, and
     /// what it is to read is hashed, since it must not change. So is pageable memory that it is to
-    /// write: nobody keeps a program from using it for something else. Of a table only some rows
-    /// may be written, and nobody knows which: it is left as it is.
+    /// write, because the program may use it for something else. A table of which only some rows
+    /// are written, not known yet, is left as it is.
     fn disturb(&mut self, action: &Action) {
         for host in action.host_uses() {
             let is_watched = host.pageable && host.access == Access::Write;
@@ -328,7 +328,7 @@ impl Machine {
     }
 
     /// The rules of the legacy default stream: its operations wait for all earlier work of the
-    /// device's blocking streams, and theirs for its; non-blocking streams are exempt.
+    /// device's blocking streams, and theirs wait for its work; non-blocking streams are exempt.
     #[inline]
     fn implicit_waits(&mut self, key: Key, waits: &mut Vec<Position>) {
         if self.backlog.is_empty() {

@@ -107,7 +107,7 @@ impl Machine {
                 let mut bytes = vec![0; dst.bytes];
                 reference::fill(&mut bytes, pattern.as_slice());
                 // SAFETY: page-locked when the fill was enqueued and, if time has passed since,
-                // when it was claimed; nobody else accesses what an operation writes.
+                // when it was claimed; no other code accesses what an operation writes.
                 unsafe { self.host.write(dst.ptr, &bytes) };
             }
             Action::Checksum { src, bytes, out } => {
@@ -197,14 +197,14 @@ impl Machine {
     /// Looks whether what an operation reads was changed while it was pending.
     fn check_source(&mut self, key: Key, call: Call, host: &HostUse) {
         if host.fingerprint.get().is_some() {
-            // SAFETY: as in `transfer`: the range is still mapped, and nobody writes to it.
+            // SAFETY: as in `transfer`: the range is still mapped, and not written to.
             let seen = rng::fingerprint(unsafe { self.host.bytes(host.ptr, host.bytes) });
             self.compare(key, call, host, Seen::Bytes(Some(seen)));
         }
     }
 
-    /// Looks whether pageable memory that a copy is to write is there still, and untouched. Else
-    /// the program has given it to somebody else, and it must not be written.
+    /// Looks whether pageable memory that a copy is to write is there still, and untouched.
+    /// Otherwise the program has reused it, and it must not be written.
     fn check_destination(&mut self, key: Key, call: Call, host: &HostUse) -> bool {
         let earlier = host.fingerprint.get();
         if !host.pageable || earlier.is_none() {
@@ -226,8 +226,8 @@ impl Machine {
         false
     }
 
-    /// Reports what became of a source while its operation was pending. Not on a lost device:
-    /// nobody can see what arrives there, and no call can say that it has been read.
+    /// Reports what became of a source while its operation was pending. Not on a lost device: what
+    /// arrives there cannot be seen, and no call can say that it has been read.
     fn compare(&mut self, key: Key, call: Call, host: &HostUse, seen: Seen) {
         let earlier = host.fingerprint.get();
         let what = match seen {

@@ -32,7 +32,7 @@ pub struct Fault {
     /// it: a copy is enqueued, memory is freed, a wait is over. What would give something out
     /// ([`HostAlloc`](Call::HostAlloc), [`DeviceAlloc`](Call::DeviceAlloc),
     /// [`StreamCreate`](Call::StreamCreate), [`EventCreate`](Call::EventCreate)) has no effect all
-    /// the same: nobody could give it back.
+    /// the same: the program could not give it back.
     pub late: bool,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Strike {
     pub(super) is_late: bool,
 }
 
-/// Whether the call gives something out, which nobody knows of if the call fails.
+/// Whether the call gives something out, which the program cannot name if the call fails.
 fn gives(call: Call) -> bool {
     matches!(call, Call::HostAlloc | Call::DeviceAlloc | Call::StreamCreate | Call::EventCreate)
 }

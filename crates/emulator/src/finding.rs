@@ -71,7 +71,7 @@ impl Finding {
     /// The two operations that nothing orders: for [`FindingKind::Race`], and for
     /// [`FindingKind::FreedInFlight`] where the memory was in use by a known operation. For
     /// [`FindingKind::SourceChanged`] and [`FindingKind::DestinationChanged`], where the copy had
-    /// run: the second one is what the host did, nobody saw when.
+    /// run: the second one is what the host did, at a time that is not known.
     #[must_use]
     pub fn race(&self) -> Option<&Race> {
         self.race.as_deref()

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::words::slots::Key;
 
-/// How many operations of each stream, none if there is none.
+/// How many operations of each stream; a stream without any is missing.
 type Known = HashMap<Key, usize>;
 
 /// The streams of a capture, and the events that they have recorded.

@@ -31,7 +31,7 @@ unsafe impl Kernels for Emulator {
         bytes: usize,
         out: DevicePtr,
     ) -> DriverResult<()> {
-        // The checksum of nothing is written, too.
+        // The checksum of no bytes is written, too.
         self.enqueue(stream, bytes.max(1), Action::Checksum { src, bytes, out })
     }
 
@@ -89,7 +89,7 @@ impl Machine {
     ///
     /// # Safety
     ///
-    /// * Nobody writes to lists in page-locked memory meanwhile.
+    /// * Lists in page-locked memory are not written to meanwhile.
     unsafe fn uses_of_move(&self, kind: CopyKind, moved: &Moved) -> (Box<[HostUse]>, Box<[Item]>) {
         let mut uses = Vec::new();
         for (at, bytes) in moved.lists() {
@@ -98,7 +98,7 @@ impl Machine {
         }
         let host = |at, bytes| {
             let list = self.host.locate(at, bytes).ok_or(())?;
-            // SAFETY: just found page-locked; nobody writes meanwhile: promised by the caller.
+            // SAFETY: just found page-locked, and not written to meanwhile: promised by the caller.
             Ok::<_, ()>(unsafe { self.host.bytes(list, bytes) }.to_vec())
         };
         let items = items_of(moved, host).map_err(|()| tables_of(kind, moved, host));

@@ -30,8 +30,8 @@
 //!   Other code of the user's, stand-ins for kernels, runs under the lock and makes no call.
 //! * Every access to memory is checked first. A bad device address loses the device, a bad host
 //!   range fails the call, and host memory freed in flight is kept for ever. So a program that
-//!   breaks CUDA's rules is told, and its behaviour stays defined as long as it keeps the safety
-//!   contract of [`Driver`](pinlane_driver::Driver).
+//!   breaks CUDA's rules gets a finding, and its behaviour stays defined as long as it keeps the
+//!   safety contract of [`Driver`](pinlane_driver::Driver).
 //! * A run whose calls come from one thread depends on the seed alone, if that thread does not rest
 //!   while a host function is pending.
 //!
@@ -40,10 +40,10 @@
 //! Where CUDA's documents leave a choice, the emulated device promises the least: a synchronize of
 //! the legacy stream waits for that stream only, and allocation and free synchronize nothing.
 //! Device addresses are never given out twice. A busy kernel takes no real time, but counts in
-//! [`event_elapsed`][elapsed]. Host memory that is still allocated when the
-//! last handle goes is leaked, because somebody may hold a pointer into it. Programs that call CUDA
-//! themselves have more calls ([`Builder::build_for_program`]): a last-error slot, synchronous
-//! copies, and a free that synchronizes. A driver has none of these.
+//! [`event_elapsed`][elapsed]. Host memory that is still allocated when the last handle goes is
+//! leaked, because the program may hold a pointer into it. Programs that call CUDA themselves have
+//! more calls ([`Builder::build_for_program`]): a last-error slot, synchronous copies, and a free
+//! that synchronizes. A driver has none of these.
 //!
 //! [elapsed]: pinlane_driver::Driver::event_elapsed
 

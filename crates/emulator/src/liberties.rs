@@ -1,5 +1,5 @@
-//! Liberties that CUDA leaves to an implementation, beside the schedule. An eager machine takes
-//! none of them; a lazy one takes those that the seed picks.
+//! Liberties that CUDA leaves to an implementation, beside the schedule. An eager machine takes no
+//! liberties; a lazy one takes those that the seed picks.
 
 use super::finding::FindingKind;
 use super::machine::Machine;
@@ -20,8 +20,8 @@ pub(super) enum Quirk {
 
 impl Machine {
     /// A call that may wait for the whole device is made, perhaps inside a host function. CUDA was
-    /// seen to refuse that. Taken as a call that waits, it would do so for ever: for the function,
-    /// which waits for the call (rule 25).
+    /// seen to refuse that. If the call did wait, it would wait for ever: for the function, which
+    /// waits for the call (rule 25).
     pub(super) fn find_cycle(&mut self) {
         if !in_host_function() || !self.takes_liberty(2) {
             return;

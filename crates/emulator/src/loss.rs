@@ -78,7 +78,7 @@ impl Machine {
         }
         for operation in dropped {
             for host in operation.action.host_claims() {
-                // Whether the memory is still there does not matter: nobody will touch it.
+                // Whether the memory is still there does not matter: it is not touched any more.
                 let _ = self.host.end_use(host, operation.id);
             }
             self.host_functions -= usize::from(operation.action.call() == Call::LaunchHost);

@@ -109,11 +109,11 @@ pub(super) struct Machine {
     /// How long a call may wait for one host function.
     pub(super) host_function_limit: Option<Duration>,
     pub(super) shutdown: bool,
-    /// Set by whoever makes progress, for the lock to wake those who wait for it.
+    /// Set when there is progress: the lock then wakes the threads that wait for it.
     pub(super) changed: bool,
     pub(super) host_work: bool,
     pub(super) waiters: usize,
-    /// What every handle gives as the driver: two that are one are compared by address.
+    /// What every handle gives as the driver: drivers are compared by address.
     pub(super) driver: Option<Weak<dyn Driver>>,
     /// How many streams are slow.
     pub(super) slow_streams: usize,
@@ -128,8 +128,8 @@ pub(super) struct Machine {
     pub(super) submitted: u64,
     /// The last number of an operation in a queue or a capture.
     pub(super) operations: u64,
-    /// What a thread sanitizer of the program knows it by.
-    pub(super) told: Told,
+    /// The tags that a thread sanitizer of the program knows.
+    pub(super) tags: Tags,
 }
 
 #[derive(Debug)]
@@ -241,7 +241,7 @@ pub(super) struct Due {
 
 /// What a thread sanitizer knows things by ([`sanitized`](super::sanitized)).
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Tags {
     /// Its parts are the streams, as those that launch functions there.
     pub(super) launches: Tag,
     /// The functions that have returned, the last one first.
@@ -339,7 +339,7 @@ impl Machine {
             host_addresses: true,
             submitted: 0,
             operations: 0,
-            told: Told { launches: Tag::new(), returned: VecDeque::new() },
+            tags: Tags { launches: Tag::new(), returned: VecDeque::new() },
         }
     }
 
@@ -378,7 +378,7 @@ impl Machine {
         self.races.tail(self.streams.get(key)?.agent)
     }
 
-    /// The calling thread was told that something is complete, or not (rule 16).
+    /// The calling thread has asked whether something is complete (rule 16).
     pub(super) fn learn_from(&mut self, answer: DriverResult<Poll>, knowledge: Option<Knowledge>) {
         if let (Ok(Poll::Done), Some(knowledge)) = (answer, knowledge) {
             self.host_learns(&knowledge);

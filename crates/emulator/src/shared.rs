@@ -36,7 +36,7 @@ pub(super) struct Shared {
     pub(super) has_findings: Arc<AtomicBool>,
     /// Whether calls find out where they were made.
     pub(super) sites: bool,
-    /// Tells the machines of the process apart.
+    /// The machine's number in the process.
     pub(super) id: u64,
 }
 
@@ -77,7 +77,7 @@ impl Shared {
         let mut machine = self.machine.lock();
         machine.races.begin_turn();
         if are_hit() {
-            // Before anybody learns of anything.
+            // Before any thread learns of anything.
             machine.report_reads();
         }
         machine
@@ -111,8 +111,8 @@ impl Shared {
         }
     }
 
-    /// Blocks until `target` is complete. `device` is that of the stream or event waited for. The
-    /// race checker is told that the caller then knows of `knowledge`.
+    /// Blocks until `target` is complete. `device` is that of the stream or event waited for. Then
+    /// the caller knows of `knowledge`, for the race checker.
     pub(super) fn wait(
         &self,
         device: Ordinal,

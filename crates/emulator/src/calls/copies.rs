@@ -61,7 +61,7 @@ impl Kind {
     }
 }
 
-/// What is copied: lines of `width` bytes, each a pitch behind the one before it.
+/// What is copied: lines of `width` bytes, a pitch apart.
 #[derive(Clone, Copy, Debug)]
 pub struct Plane {
     /// Where the first line goes.
@@ -85,13 +85,13 @@ impl Plane {
         Plane { dst, dst_pitch: bytes, src, src_pitch: bytes, width: bytes, height: 1 }
     }
 
-    /// From the first byte to behind the last one, at a pitch.
+    /// The distance from the first byte to the end of the last line, at a pitch.
     fn span(&self, pitch: usize) -> Option<usize> {
         (self.height - 1).checked_mul(pitch)?.checked_add(self.width)
     }
 
-    /// Checks the plane as CUDA does; joins lines that lie one behind the other. `None` if there is
-    /// nothing to copy.
+    /// Checks the plane as CUDA does; joins lines that follow each other without a gap. `None` if
+    /// there is nothing to copy.
     fn settled(mut self) -> DriverResult<Option<Self>> {
         if self.width == 0 || self.height == 0 {
             return Ok(None);
@@ -128,15 +128,15 @@ impl Emulator {
     /// [`CudaCode::INVALID_VALUE`], with a finding: a side of the copy is no live memory of a
     /// device, or begins in page-locked memory that it runs out of, or is pageable though the kind
     /// says that it is a device's. Without one: a pointer is NULL, a pitch is shorter than a line,
-    /// or the destination was registered for reading only. Else what the machine says.
+    /// or the destination was registered for reading only. And other errors of the machine.
     ///
     /// Other kinds that contradict the pointers, and sides that overlap, are findings only.
     ///
     /// # Safety
     ///
     /// * Host memory that the plane names is mapped, and initialised where it is read.
-    /// * It stays so, and is not accessed by others, as the CUDA runtime demands of such a copy. A
-    ///   program that breaks this rule for page-locked memory is told by a finding.
+    /// * It stays so, and is not accessed by others, as the CUDA runtime demands of such a copy. If
+    ///   a program breaks this rule for page-locked memory, that is a finding.
     pub unsafe fn copy(
         &self,
         stream: impl Into<Target>,
@@ -202,11 +202,11 @@ impl Emulator {
         if unknown { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// Waits until the stream has done all that was enqueued on it. `told` says whether that is a
-    /// promise of CUDA, and not only what it does this time.
-    pub(crate) fn drain(&self, stream: RawStream, told: bool) -> DriverResult<()> {
+    /// Waits until the stream has done all that was enqueued on it. `promised` says whether CUDA
+    /// promises that, or only does so this time.
+    pub(crate) fn drain(&self, stream: RawStream, promised: bool) -> DriverResult<()> {
         let target = self.on_stream(Call::StreamSynchronize, stream, |machine, key| {
-            // The legacy stream's place is behind all blocking streams.
+            // The legacy stream comes after all blocking streams.
             let mut waits = Vec::new();
             if machine.is_legacy(key) {
                 machine.device_waits(stream.device, &mut waits);
@@ -214,7 +214,7 @@ impl Emulator {
             waits.push(machine.tail(key));
             Ok(waits)
         })?;
-        target.into_iter().try_for_each(|target| self.wait(stream.device, target, told))
+        target.into_iter().try_for_each(|target| self.wait(stream.device, target, promised))
     }
 
     /// Between the host and a device.
@@ -275,7 +275,8 @@ impl Emulator {
         target.map_or(Ok(()), |target| self.wait(stream.device, target, synchronous))
     }
 
-    /// The host copies, now: destinations, sources and lengths. What is watched says so itself.
+    /// The host copies now: destinations, sources and lengths. Watched memory notices that by
+    /// itself.
     pub(crate) fn copied_by_host(
         &self,
         copies: impl Iterator<Item = (*mut c_void, *const c_void, usize)>,
@@ -385,7 +386,7 @@ fn check_device_sides(
 }
 
 impl Machine {
-    /// A synchronous call has read a source: behind what its stream does first (rule 1).
+    /// A synchronous call has read a source, after what its stream does first (rule 1).
     fn source_was_read(&mut self, call: Call, key: Key, plane: &Plane) {
         let Some(stream) = self.streams.get(key).map(|stream| stream.agent) else { return };
         for (_, from) in plane.lines() {

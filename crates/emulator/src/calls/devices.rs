@@ -175,19 +175,19 @@ impl Emulator {
     }
 
     /// What allocating and freeing may do, one time in `n`: they synchronize with the device (rules
-    /// 13 and 22). Nobody may count on it.
+    /// 13 and 22). No program may count on it.
     pub(crate) fn may_synchronize(&self, n: usize) {
         let device = self.current_device();
         let free = |machine: &mut Machine| machine.captures.is_empty() && machine.takes_liberty(n);
         if self.with(free) {
-            // What a device or a capture has to say against it, the calls say that ask for it.
+            // Calls that ask for it report what a device or a capture has against it.
             let _ = self.drain_device(device, false);
         }
     }
 
-    /// Waits for all work of a device. `told` says whether that is a promise of CUDA, and not only
-    /// what it does this time.
-    pub(crate) fn drain_device(&self, device: Ordinal, told: bool) -> DriverResult<()> {
+    /// Waits for all work of a device. `promised` says whether CUDA promises that, or only does so
+    /// this time.
+    pub(crate) fn drain_device(&self, device: Ordinal, promised: bool) -> DriverResult<()> {
         self.with(|machine| {
             machine.device(device)?.lost.map_or(Ok(()), Err)?;
             let capturing = machine
@@ -200,11 +200,11 @@ impl Emulator {
             }
             Ok(())
         })?;
-        self.drain_all(device, told)
+        self.drain_all(device, promised)
     }
 
-    /// The same beside captures, which have nothing to wait for.
-    pub(crate) fn drain_all(&self, device: Ordinal, told: bool) -> DriverResult<()> {
+    /// The same while streams are capturing, which have nothing to wait for.
+    pub(crate) fn drain_all(&self, device: Ordinal, promised: bool) -> DriverResult<()> {
         let (targets, knowledge) = self.with(|machine| {
             machine.device(device)?.lost.map_or(Ok(()), Err)?;
             let of_device = |key: &&Key| {
@@ -214,8 +214,8 @@ impl Emulator {
             let targets: Vec<Position> = busy.into_iter().map(|key| machine.tail(key)).collect();
             Ok((targets, machine.races.device_tail(device)))
         })?;
-        targets.into_iter().try_for_each(|target| self.wait(device, target, told))?;
-        if told {
+        targets.into_iter().try_for_each(|target| self.wait(device, target, promised))?;
+        if promised {
             // Also of streams that have nothing left to do, and of those that are gone.
             self.with(|machine| {
                 knowledge.iter().for_each(|known| machine.host_learns(known));
@@ -225,10 +225,16 @@ impl Emulator {
         Ok(())
     }
 
-    /// Waits; the race checker is told only what CUDA promises.
-    pub(crate) fn wait(&self, device: Ordinal, target: Position, told: bool) -> DriverResult<()> {
+    /// Waits; the race checker learns only what CUDA promises.
+    pub(crate) fn wait(
+        &self,
+        device: Ordinal,
+        target: Position,
+        promised: bool,
+    ) -> DriverResult<()> {
         let shared = &self.shared;
-        let knowledge = shared.with(|machine| machine.knowledge(target.stream)).filter(|_| told);
+        let knowledge =
+            shared.with(|machine| machine.knowledge(target.stream)).filter(|_| promised);
         shared.wait(device, target, knowledge)
     }
 }

@@ -54,7 +54,7 @@ impl Emulator {
     ///
     /// # Safety
     ///
-    /// * Nobody uses the event afterwards.
+    /// * The event is not used afterwards.
     pub unsafe fn event_destroy(&self, event: RawEvent) -> DriverResult<()> {
         self.on_event(Call::EventDestroy, event, |machine, key| {
             machine.events.remove(key);
@@ -71,7 +71,7 @@ impl Emulator {
     ///
     /// # Safety
     ///
-    /// * The event is the caller's: nobody else counts on what it was recorded for.
+    /// * The event is the caller's: no other code relies on what it was recorded for.
     pub unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()> {
         self.on_stream(Call::EventRecord, stream, |machine, key| {
             let found = machine.resolve_event(Call::EventRecord, event)?;

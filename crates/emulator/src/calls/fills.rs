@@ -10,15 +10,13 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, RawStream};
 
 impl Emulator {
-    /// Fills `height` lines of `width` bytes with a pattern over and over, each `pitch` behind the
-    /// one before it, when their turn comes. For page-locked memory the synchronous call waits
-    /// (rule 9).
+    /// Fills `height` lines of `width` bytes, `pitch` bytes apart, with a repeated pattern, when
+    /// their turn comes. For page-locked memory the synchronous call waits (rule 9).
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`] for NULL, pageable memory, patterns of no byte or too many,
-    /// lines longer than the pitch; the same with a finding where no live allocation has room for
-    /// them.
+    /// [`CudaCode::INVALID_VALUE`] for NULL, pageable memory, patterns of no byte or too many, and
+    /// lines longer than the pitch; with a finding where no live allocation has room for them.
     ///
     /// # Safety
     ///

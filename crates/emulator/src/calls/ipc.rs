@@ -40,7 +40,7 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`] if it is none of `cudaMalloc`, or another process's.
+    /// [`CudaCode::INVALID_VALUE`] if it did not come from `cudaMalloc`, or is another process's.
     /// [`CudaCode::NOT_SUPPORTED`] if the system does not say when this process began.
     pub fn share(&self, ptr: *const c_void) -> DriverResult<SharedMemory> {
         let process = this_process();

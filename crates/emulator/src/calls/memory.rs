@@ -1,9 +1,9 @@
 //! Memory of devices: allocating and freeing.
 //!
 //! The calls that free are safe, because they free only memory with a note that the program
-//! [made](crate::memory::made) it. Memory that somebody else has on the same machine, such as a
-//! buffer of a pool, is refused. The note goes under the lock under which the memory is freed, so
-//! that two threads cannot free one address, of which the second belongs to somebody else by then.
+//! [made](crate::memory::made) it. Memory of other users of the machine, such as a buffer of a
+//! pool, is refused. The note goes under the lock under which the memory is freed. So two threads
+//! cannot free one address, where the second would free memory that has another owner by then.
 
 use std::ffi::c_void;
 

@@ -54,7 +54,7 @@ pub(crate) fn refuse_in_host_function(
     Ok(())
 }
 
-/// The answer to a handle of nothing.
+/// The error for a handle that names nothing.
 fn no_such(machine: &mut Machine, call: &str, what: &str, handle: usize) -> CudaCode {
     let message = format!("{call} names {handle:#x}, which is no live {what}");
     machine.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_RESOURCE_HANDLE)
@@ -140,7 +140,7 @@ impl Emulator {
         })
     }
 
-    /// Enqueues an operation on `size` bytes or items; none is no operation.
+    /// Enqueues an operation on `size` bytes or items, unless that is 0.
     #[inline]
     pub(crate) fn enqueue(
         &self,

@@ -12,15 +12,15 @@ use pinlane_driver::{Call, DriverResult, Ordinal, RawStream};
 /// A figure of a pool that can be asked for (`cudaMemPoolAttr`, from 4 on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolFigure {
-    /// How much the pool keeps when nobody uses it.
+    /// How much the pool keeps when it is not in use.
     ReleaseThreshold,
     /// What it has taken from the device.
     Reserved,
-    /// The most that it ever had.
+    /// The most that it has ever taken.
     ReservedHigh,
     /// What is allocated from it.
     Used,
-    /// The most that ever was.
+    /// The most that was ever allocated from it.
     UsedHigh,
 }
 
@@ -67,7 +67,7 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`] for a default pool, and for none.
+    /// [`CudaCode::INVALID_VALUE`] for a default pool, and if there is no such pool.
     pub fn pool_destroy(&self, pool: PoolId) -> DriverResult<()> {
         self.pools(|pools| {
             if pool.0 <= pools.default_on_host().0 {
@@ -129,7 +129,7 @@ impl Emulator {
         self.pools(|pools| pools.find(pool).map(|state| state.device))
     }
 
-    /// Gives back what the pool has and nobody uses, down to `keep` bytes. `cudaMemPoolTrimTo`
+    /// Gives back what the pool has and does not use, down to `keep` bytes. `cudaMemPoolTrimTo`
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::MEMORY_ALLOCATION`] if the pool or its device has not so much.
+    /// [`CudaCode::MEMORY_ALLOCATION`] if the pool or its device has not enough memory.
     pub fn malloc_async(
         &self,
         stream: RawStream,

@@ -20,13 +20,14 @@ impl Emulator {
     /// # Safety
     ///
     /// * No reference into such page-locked memory is used afterwards.
-    /// * Nobody uses streams, events and memory of the device afterwards, whoever made them: those
-    ///   of other users of the machine are destroyed, too.
+    /// * Streams, events and memory of the device are not used afterwards. Those of other users of
+    ///   the machine are destroyed, too.
     pub unsafe fn reset(&self, device: Ordinal) -> DriverResult<()> {
         self.refuse_in_host_function()?;
         self.drain_device(device, false)?;
         self.with(|machine| {
-            // It was waited for; that CUDA does not promise it is no reason to accuse anybody.
+            // It was waited for. CUDA does not promise that, but a finding would accuse correct
+            // programs.
             machine.sides.forget_device(device);
             machine.destinations.forget_device(device);
             let default = |key| {
@@ -47,7 +48,7 @@ impl Emulator {
             let block = |(block, made): (&Block, MadeHost)| (block.ptr, made.kind);
             (machine.memory.made_on(device), blocks.map(block).collect::<Vec<_>>())
         });
-        // First what nobody has waited for: work that uses it is a finding.
+        // First what was not waited for: work that uses it is a finding.
         blocks.into_iter().try_for_each(|(start, kind)| match kind {
             HostKind::Registered => self.unregister(start.0.cast()),
             _ => self.end_host(start.0.cast(), kind),

@@ -38,7 +38,7 @@ impl Emulator {
     ///
     /// # Safety
     ///
-    /// * Nobody uses the stream afterwards.
+    /// * The stream is not used afterwards.
     pub unsafe fn stream_destroy(&self, stream: RawStream) -> DriverResult<()> {
         self.on_stream(Call::StreamDestroy, stream, |machine, key| {
             if stream.is_default() {

@@ -8,12 +8,12 @@ use crate::emulator::Emulator;
 use crate::watch::{exchange, must_be_said, used_by_call, watchpoints_are_lent};
 
 impl Emulator {
-    /// Whether a system call that uses the buffer is to be said by
+    /// Whether a system call that uses the buffer is to be announced by
     /// [`call_begins`](Self::call_begins) and [`call_ends`](Self::call_ends). Takes no lock and
     /// allocates nothing.
     ///
-    /// In a child that was forked nothing is to be said: pages that were closed are open then. Nor
-    /// is a call of the machine's own, which may be locked.
+    /// In a child that was forked no call is: pages that were closed are open then. Nor is a call
+    /// of the machine's own, which may be locked.
     #[must_use]
     pub fn must_be_said(buffer: &Range<usize>) -> bool {
         must_be_said(buffer)
@@ -37,7 +37,7 @@ impl Emulator {
     }
 
     /// A stand-in for a kernel is about to make a system call that uses the buffer: that is a use
-    /// by the kernel, and no page that the call needs stays closed.
+    /// by the kernel, and the pages that the call needs are opened.
     pub fn stand_in_calls(buffer: &Range<usize>, writes: bool) {
         used_by_call(buffer, writes);
     }

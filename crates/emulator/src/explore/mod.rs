@@ -3,7 +3,7 @@
 //! ```text
 //!   schedules   all modes, many seeds        run      one run, and how it ended
 //!   orders      every order in turn          shrink   smaller runs that fail
-//!   options     what is to be run            report   what is told of runs
+//!   options     what is to be run            report   how runs are reported
 //! ```
 
 mod options;

@@ -1,4 +1,4 @@
-//! What is to be explored, and how it is told.
+//! What is to be explored, and how the end is reported.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Exploration {
         self
     }
 
-    /// In which modes the runs take turns, behind the first one, which is eager. Unless said, lazy,
+    /// In which modes the runs take turns, after the first one, which is eager. Unless said, lazy,
     /// random, chunked, and pct of depth 2 and 3. None means that all runs are eager.
     pub fn modes(mut self, modes: impl IntoIterator<Item = Execution>) -> Self {
         self.modes = modes.into_iter().collect();

@@ -1,4 +1,4 @@
-//! What is told of runs.
+//! How runs are reported.
 
 use std::fmt;
 

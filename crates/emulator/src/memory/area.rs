@@ -14,7 +14,7 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const OPEN: c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// A file in memory that is mapped twice, and perhaps used by a stand-in for a kernel. A copy names
-/// the same two mappings, and to drop it leaves them: somebody may hold a pointer into them.
+/// the same two mappings, and to drop it leaves them: the program may hold a pointer into them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Area {
     view: NonNull<u8>,
@@ -57,7 +57,7 @@ impl Area {
         if let (Some(view), Some(storage)) = (view, storage) {
             return Ok((Area { view, storage, bytes, of_host }, file));
         }
-        // SAFETY: just mapped and opened, and nobody else's.
+        // SAFETY: just mapped and opened here, and not used yet.
         unsafe {
             storage.map(|at| libc::munmap(at.as_ptr().cast(), bytes));
             libc::close(file);
@@ -93,9 +93,9 @@ impl Area {
         let start = range.start.max(self.start()) / PAGE * PAGE;
         let end = range.end.next_multiple_of(PAGE).min(self.end());
         let at = self.view.as_ptr().with_addr(start);
-        // SAFETY: the pages are of this mapping, or there are none. Who accesses them meanwhile
-        // faults: on a device's memory that is an error of the program, and elsewhere the handler
-        // of such faults makes the access good.
+        // SAFETY: the pages are of this mapping, or there are none. An access meanwhile faults: to
+        // memory of a device that is an error of the program; elsewhere the handler of such faults
+        // makes the access good.
         start >= end || unsafe { libc::mprotect(at.cast(), end - start, protection) == 0 }
     }
 

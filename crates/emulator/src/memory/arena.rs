@@ -35,7 +35,7 @@ impl Arena {
         let arena = Arena { area, file };
         let spare = area::map(bytes, libc::PROT_NONE, file);
         let spare = spare.ok_or_else(io::Error::last_os_error)?;
-        // SAFETY: just mapped, and nobody has a pointer into it.
+        // SAFETY: just mapped, and there is no pointer into it.
         unsafe { libc::munmap(spare.as_ptr().cast(), bytes) };
         Ok(arena)
     }
@@ -126,8 +126,8 @@ fn longest_file() -> u64 {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: both mappings and the file are the arena's own; who frees a machine has no
-        // pointer into its memory that it uses.
+        // SAFETY: both mappings and the file are the arena's own; the program uses no pointer into
+        // the memory of a machine that is gone.
         unsafe {
             self.area.unmap();
             libc::close(self.file);

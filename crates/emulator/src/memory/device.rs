@@ -71,8 +71,8 @@ struct Bank {
 }
 
 impl Bank {
-    /// The first place behind `start`, the first address of the device, where so many bytes are
-    /// free between two allocations, though they were given out before.
+    /// The first place after `start`, the first address of the device, where so many bytes are free
+    /// between two allocations, though they were given out before.
     fn gap(&self, start: DevicePtr, bytes: u64) -> Option<u64> {
         let mut free = FIRST;
         for (&at, allocation) in &self.allocations {

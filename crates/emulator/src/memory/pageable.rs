@@ -15,8 +15,8 @@
 //! A program that counts on one of them is wrong with some seed. A stalled stream stalls a call
 //! that blocks.
 //!
-//! Pageable memory may be gone when a copy that is late gets to it: a program frees it too early,
-//! and nobody keeps it. So the system is asked to read it, which says no where we would crash.
+//! Pageable memory may be gone when a copy that is late gets to it: a program may free it too
+//! early. So the system is asked to read it: that fails where a load would crash.
 
 use crate::machine::Machine;
 use crate::memory::host::{Access, HostUse};
@@ -41,8 +41,8 @@ impl Machine {
     /// bytes.
     pub(crate) fn pick_way(&self, key: Key, host: &HostUse, width: usize) -> Way {
         if host.access == Access::Write {
-            // Only if nobody else may write to the memory can a late copy see that it is still its
-            // own.
+            // A late copy can see that the memory is still its own only if nothing else may write
+            // there.
             let is_alone = self.is_settled(host) && !self.is_to_be_written(host);
             let is_late = self.takes_liberty_on(key, 2) && is_alone;
             return if is_late { Way::Late } else { Way::Block };

@@ -41,8 +41,8 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// With the default pools, which have the numbers of their devices; behind them those of
-    /// managed memory, and one of memory of the host.
+    /// With the default pools, which have the numbers of their devices; then those of managed
+    /// memory, and one of memory of the host.
     pub(crate) fn new(devices: usize) -> Self {
         let pools = (0..devices).map(|device| State::new(device as Ordinal, 0));
         let managed = pools.clone().map(|pool| State { place: Place::Managed, ..pool });
@@ -61,7 +61,7 @@ impl Pools {
         found.ok_or(CudaCode::INVALID_VALUE)
     }
 
-    /// The default pool of memory of the host, behind which are those that were created.
+    /// The default pool of memory of the host. Those that programs create come after it.
     pub(crate) fn default_on_host(&self) -> PoolId {
         PoolId(2 * self.current.len())
     }

@@ -82,7 +82,7 @@ pub(crate) enum Action {
     Mark {
         event: Key,
     },
-    /// Nothing but its waits.
+    /// Only its waits.
     Join,
     HostFunction(HostCall),
     /// A kernel of the program's own.
@@ -162,7 +162,7 @@ pub(crate) enum Transfer {
     },
 }
 
-/// Where a copy to the device has its bytes from.
+/// Where an upload gets its bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
     /// From host memory, when the copy runs.
@@ -179,7 +179,8 @@ pub(crate) struct HostCall {
     pub(crate) data: *mut c_void,
 }
 
-// SAFETY: `Driver::launch_host` is told that `function` may be called with `data` on any thread.
+// SAFETY: the caller of `Driver::launch_host` promises that `function` may be called with `data` on
+// any thread.
 unsafe impl Send for HostCall {}
 
 /// A kernel of the program's own.

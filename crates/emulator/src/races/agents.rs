@@ -20,7 +20,7 @@ use super::clock::{Agent, Epoch, Knowledge};
 use crate::words::name::letters;
 use pinlane_driver::Ordinal;
 
-/// The most streams whose end nobody waited for. Work of older ones counts as done.
+/// The most streams whose end was not waited for. Work of older ones counts as done.
 const MOST_GONE: usize = 1024;
 /// The number of streams that are gone at which they are looked through.
 const FEW: usize = 16;
@@ -110,7 +110,7 @@ pub(super) struct Agents {
     members: Vec<Member>,
     devices: Vec<Ordered>,
     threads: Vec<Thread>,
-    /// Each thread is told only what it waited for itself.
+    /// Each thread learns only what it waited for itself.
     apart: bool,
     /// Whether agents keep what they knew earlier.
     look_back: bool,
@@ -139,7 +139,7 @@ impl Agents {
         agent
     }
 
-    /// The number of an agent that is gone, and of which there is nothing left to tell.
+    /// The number of an agent that is gone, and of which all threads know everything.
     fn vacancy(&mut self) -> Option<Agent> {
         let known = self.gone.iter().position(|&agent| self.is_settled(self.at(agent)));
         let crowded = (self.gone.len() > MOST_GONE).then_some(0);
@@ -206,7 +206,7 @@ impl Agents {
         self.knowledge(agent).at()
     }
 
-    /// One agent is told what another knows.
+    /// One agent learns what another knows.
     #[inline]
     pub(super) fn learn_of(&mut self, agent: Agent, other: Agent) {
         if !self.knowledge(agent).knows(self.at(other)) {
@@ -311,7 +311,7 @@ impl Agents {
         self.members.iter().filter(is_its).map(|member| &member.knowledge)
     }
 
-    /// A host thread has waited: it is told, and what it does next is after that.
+    /// A host thread has waited: it learns that, and what it does next is after it.
     pub(super) fn tell_host(&mut self, host: Agent, told: &Knowledge) {
         if !self.knowledge(host).knows(told.at()) {
             self.learn(host, told);
@@ -319,7 +319,7 @@ impl Agents {
         }
     }
 
-    /// Any thread may be told, unless threads are apart.
+    /// Any thread may know, unless threads are apart.
     pub(super) fn tell_any_host(&mut self, told: &Knowledge) {
         if let Some(first) = self.threads.first()
             && !self.apart
@@ -338,7 +338,7 @@ impl Agents {
     /// The agent of the calling thread, whose number is `id`.
     ///
     /// Unless threads are apart there is one agent for all of them: what one of them has waited for
-    /// may have been told to any other, by ways that cannot be seen.
+    /// may have reached any other, by ways that cannot be seen.
     #[inline]
     pub(super) fn host(&mut self, id: u64, alive: impl FnOnce() -> Weak<()>) -> Agent {
         let known = match self.threads.first() {
@@ -356,7 +356,7 @@ impl Agents {
         self.threads.first().map(|thread| thread.agent)
     }
 
-    /// A thread begins with what all others know: somebody has started it.
+    /// A thread begins with what all others know: one of them has started it.
     #[cold]
     fn add_thread(&mut self, id: u64, alive: Weak<()>) -> Agent {
         let agent = self.add(Who::Thread { number: self.threads.len() as u32 });

@@ -1,15 +1,15 @@
 //! Who knows of what: vector clocks, kept as small as they can be.
 //!
 //! An *agent* is a stream or a host thread, or what a stream's copies do ahead of its order.
-//! Whatever it does has an [`Epoch`]: the agent and a position that only grows. What an agent has
-//! been told of others is a [`Clock`]: for each agent the last position that happened before. An
-//! agent's [`Knowledge`] is its own epoch and its clock.
+//! Whatever it does has an [`Epoch`]: the agent and a position that only grows. What an agent knows
+//! of others is a [`Clock`]: for each agent the last position that happened before. An agent's
+//! [`Knowledge`] is its own epoch and its clock.
 //!
 //! # Invariant
 //!
-//! Who knows of an epoch knows all that happened before that epoch. An agent takes on knowledge
-//! first, and moves to its next position then. So "has it been told?" is one comparison, and clocks
-//! are only joined when it has not.
+//! An agent that knows of an epoch knows all that happened before that epoch. It takes on knowledge
+//! first, and moves to its next position then. So "does it know?" is one comparison, and clocks are
+//! only joined when it does not.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) struct Called {
     pub(crate) site: u32,
 }
 
-/// For each agent, up to which position it is known. Shared until somebody changes it.
+/// For each agent, up to which position it is known. Shared until it changes.
 #[derive(Clone, Debug, Default)]
 struct Clock(Arc<Vec<u64>>);
 

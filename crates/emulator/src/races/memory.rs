@@ -1,7 +1,7 @@
 //! The allocations of a machine, each with its shadow.
 //!
 //! Device memory, page-locked blocks and registered ranges are found by their addresses, which
-//! never coincide. Pageable memory, whose allocations nobody sees, has one shadow for all of it.
+//! never coincide. Pageable memory, whose allocations are not seen, has one shadow for all of it.
 //! Every allocation has its own *generation*: an address that is used again has a new one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::report::{MemoryKind, RacingAccess};
 use super::shadow::{Conflict, Shadow, Use, View};
 
-/// The number of freed allocations at which the first look for those that everybody knows of is
-/// taken.
+/// The number of freed allocations at which those that all threads know of are first dropped.
 const FEW: usize = 64;
 /// The most freed allocations that are kept.
 const MOST: usize = 4096;
@@ -40,7 +39,7 @@ pub(super) struct Memory {
     allocations: BTreeMap<u64, Allocation>,
     pageable: Shadow,
     generations: u64,
-    /// Where allocations began that are freed, and that not everybody knows of.
+    /// Where allocations began that are freed, and that not all threads know of.
     freed: BTreeSet<u64>,
     limit: usize,
 }
@@ -102,7 +101,7 @@ impl Memory {
         self.allocations.get(&start).map(|allocation| allocation.origin.bytes)
     }
 
-    /// Drops what is freed, if everybody knows of that.
+    /// Drops what is freed, if all threads know of that.
     #[cold]
     fn forget(&mut self, view: &impl View) {
         let Memory { allocations, freed, .. } = self;

@@ -14,9 +14,9 @@
 //! # Invariants
 //!
 //! * Only what CUDA documents as order is an edge (docs/semantics.md, "Races"). What it permits
-//!   without promising, such as implicit synchronization, is none.
-//! * Where the checker cannot know, it takes the order that a correct program may have: threads
-//!   may hand anything to each other, and a host function may tell anybody that it was called.
+//!   without promising, such as implicit synchronization, is no edge.
+//! * Where the checker cannot know, it takes the order that a correct program may have: threads may
+//!   hand anything to each other, and a host function may signal any thread that it was called.
 //! * Its memory is bounded. What is forgotten counts as ordered.
 
 mod agents;
@@ -71,14 +71,14 @@ pub(super) struct Races {
     events: u32,
     running: Option<Running>,
     /// Which operations were reported with which agents.
-    told: HashSet<(Epoch, Agent)>,
+    reported: HashSet<(Epoch, Agent)>,
     /// The calls so far that use memory.
     calls: u64,
     /// The call whose operation runs, if that is an earlier one than the call that is being made.
     runs: Option<NonZeroU64>,
     /// The names of kernels that have used memory.
     kernels: Vec<&'static str>,
-    /// Races that nobody has taken yet.
+    /// Races that are not reported yet.
     found: Vec<Race>,
     conflicts: Vec<Conflict>,
 }
@@ -139,7 +139,7 @@ impl Races {
     #[inline]
     pub(super) fn begin_call(&mut self) {
         if self.agents.are_apart() {
-            // From its first call on, a thread is told nothing by itself.
+            // From its first call on, a thread learns nothing by itself.
             self.host();
         }
     }
@@ -320,7 +320,7 @@ impl Races {
         }
     }
 
-    /// The stream's next operation waits for what the event was recorded behind, as of now.
+    /// The stream's next operation waits for what the event captured, as of now.
     pub(super) fn waits(&mut self, stream: Agent, event: &Snapshot) {
         if self.on {
             let told = event.knowledge.as_ref();
@@ -384,8 +384,8 @@ impl Races {
         self.touch(user, touch, None);
     }
 
-    /// A call on a stream has read memory of the host, and is done with that when it returns:
-    /// behind what the stream has been given, and before all that comes later.
+    /// A call on a stream has read memory of the host, and is done with that when it returns: after
+    /// what the stream has been given, and before all that comes later.
     pub(super) fn read_by_call(&mut self, call: Call, stream: Agent, start: u64, bytes: u64) {
         if !self.on || bytes == 0 {
             return;
@@ -399,11 +399,11 @@ impl Races {
     }
 
     /// The host has written to what an operation uses before it could know that this is complete.
-    /// `None` if that was told already.
+    /// `None` if that was reported already.
     pub(super) fn too_early(&mut self, side: Side) -> Option<Race> {
         let host = self.agents.any_host()?;
         let at = self.agents.at(host);
-        let is_new = self.told.len() < Self::KEPT && self.told.insert((side.by, host));
+        let is_new = self.reported.len() < Self::KEPT && self.reported.insert((side.by, host));
         if !is_new {
             return None;
         }
@@ -461,8 +461,8 @@ impl Races {
     #[cold]
     fn report(&mut self, second: Use, origin: Origin, is_late: bool) {
         let mut conflicts = std::mem::take(&mut self.conflicts);
-        // What a use meets that is known late may have been enqueued behind it meanwhile. It is the
-        // later one, so it stays.
+        // A use found late may conflict with work enqueued after it. That work is the later one, so
+        // it stays.
         let after = |first: &Use| self.agents.knew(first.at).knows(second.at);
         let later = conflicts.extract_if(.., |conflict| is_late && after(&conflict.first));
         for Conflict { first, start, end } in later {
@@ -480,8 +480,8 @@ impl Races {
             conflicts.retain(|conflict| !knowledge.knows(conflict.first.at));
         }
         for Conflict { first, start, end } in conflicts.drain(..) {
-            let is_new =
-                self.told.len() < Self::KEPT && self.told.insert((first.at, second.at.agent));
+            let is_new = self.reported.len() < Self::KEPT
+                && self.reported.insert((first.at, second.at.agent));
             if !is_new {
                 continue;
             }

@@ -46,7 +46,7 @@ pub enum MemoryKind {
     PageLocked,
     /// Memory of the program's own that is registered.
     HostRegistered,
-    /// Memory that is not page-locked. Nobody knows its allocations.
+    /// Memory that is not page-locked. Its allocations are not known.
     Pageable,
 }
 
@@ -77,7 +77,7 @@ pub struct RacingUse {
     /// The operation's number in its stream, counted from 1.
     pub position: u64,
     /// Where the call was made, if [`Builder::sites`](crate::Builder::sites) is on and debug
-    /// information tells.
+    /// information says.
     pub site: Option<Site>,
     /// The first address that the operation uses of this memory.
     pub start: u64,
@@ -126,7 +126,7 @@ pub struct Race {
 }
 
 impl Race {
-    /// The text behind "pinlane: RACE ".
+    /// The text after "pinlane: RACE ".
     pub(crate) fn text(&self) -> String {
         let headline = format!(
             "{} after {}, {}, {:#018x}..+{}",
@@ -135,7 +135,7 @@ impl Race {
         headline + &self.details()
     }
 
-    /// The lines of the text behind the first.
+    /// The lines of the text after the first.
     pub(crate) fn details(&self) -> String {
         let mut text = String::new();
         let site = |used: &RacingUse| used.site.as_ref().map(Site::to_string).unwrap_or_default();

@@ -6,11 +6,12 @@
 //! ```
 //!
 //! A segment keeps the last write and the reads since, and of the reads only those that no later
-//! read of the segment knows of: who is ordered after the later one is ordered after both. Bytes
-//! without a segment were used by nobody, or by operations that everybody knows of.
+//! read of the segment knows of: what is ordered after the later one is ordered after both. Bytes
+//! without a segment were not used, or only by operations that all threads know of.
 //!
-//! A shadow is as long as what is in doubt: whenever it has doubled, what everybody knows of goes.
-//! Past [`MOST`] segments half of them are forgotten. So a race may be missed, and none is made up.
+//! A shadow is as long as what is in doubt: whenever it has doubled, what all threads know of goes.
+//! Past [`MOST`] segments half of them are forgotten. So a race may be missed, but is never
+//! invented.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -21,7 +22,7 @@ use pinlane_driver::Call;
 
 /// The most segments of one allocation.
 const MOST: usize = 4096;
-/// The most reads of one segment that nobody ordered.
+/// The most unordered reads of one segment.
 const READS: usize = 64;
 const FEW: usize = 32;
 
@@ -182,7 +183,7 @@ impl Shadow {
         }
     }
 
-    /// Whether everybody knows of all the uses.
+    /// Whether all threads know of all the uses.
     pub(super) fn is_settled(&self, view: &impl View) -> bool {
         self.segments.values().flat_map(Segment::uses).all(|other| view.is_settled(other.at))
     }

@@ -1,8 +1,9 @@
 //! Where a call was made: the first line outside of this crate.
 //!
-//! A backtrace with its lines costs as much as thousands of operations. So nothing is asked unless
-//! the builder says so. Who makes the calls for a program can do with less: it notes the addresses
-//! that a call returns to ([`Callers`]), whose lines are looked up when there is something to say.
+//! A backtrace with its lines costs as much as thousands of operations. So it is taken only if the
+//! builder asks for it. A library that makes the calls for a program needs less: it notes the
+//! addresses that a call returns to ([`Callers`]), whose lines are looked up when there is a
+//! finding.
 
 use std::backtrace::Backtrace;
 use std::cell::{Cell, OnceCell};
@@ -31,7 +32,7 @@ impl fmt::Display for Site {
 }
 
 impl Site {
-    /// Where the caller of this crate is, as far as its debug information tells.
+    /// Where the caller of this crate is, as far as its debug information says.
     #[cold]
     pub(crate) fn capture() -> Option<Site> {
         let here = std::env::current_dir().unwrap_or_default();
@@ -166,7 +167,7 @@ fn site_of(place: &str) -> Option<Site> {
     Some(Site { file, line })
 }
 
-/// The addresses that a call returns to, the innermost first; 0 behind the last one.
+/// The addresses that a call returns to, the innermost first; 0 after the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Callers(pub [usize; Callers::MOST]);
 
@@ -187,7 +188,7 @@ impl Callers {
         CALLERS.try_with(Cell::get).unwrap_or_default()
     }
 
-    /// The calling thread makes a call from there, from now on. Gives from where it was so far.
+    /// The calling thread makes a call from there, from now on. Gives the callers until now.
     pub fn exchange(self) -> Self {
         CALLERS.try_with(|callers| callers.replace(self)).unwrap_or_default()
     }
@@ -205,7 +206,7 @@ enum Place {
 #[derive(Debug)]
 struct Entry {
     place: Place,
-    /// Its line, once somebody has asked.
+    /// Its line, once it was looked up.
     site: OnceCell<Option<Site>>,
 }
 
@@ -222,7 +223,7 @@ pub(super) struct Sites {
 }
 
 impl Sites {
-    /// The most sites that are told apart.
+    /// The most sites that are kept apart.
     const MOST: usize = 1 << 20;
 
     pub(super) fn set(&mut self, site: Option<Site>) {

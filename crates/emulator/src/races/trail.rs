@@ -1,7 +1,7 @@
 //! What a run did to order its streams: the last records, waits and synchronizes, for reports.
 //!
-//! The clocks alone decide what is a race. The trail only tells a person how far the program came,
-//! and which call would have gone the rest of the way.
+//! The clocks alone decide what is a race. The trail only shows how far the program came, and which
+//! call would have gone the rest of the way.
 
 use std::collections::VecDeque;
 
@@ -60,7 +60,7 @@ impl Trail {
         second: Epoch,
         site: impl Fn(u32) -> String,
     ) -> Explanation {
-        // Onwards from the first: whom the knowledge of it has reached, and when.
+        // Onwards from the first: which agents know of it, and from when on.
         let mut reached = vec![first];
         let is_in = |reached: &[Epoch], epoch: Epoch| {
             reached.iter().any(|r| r.agent == epoch.agent && r.position <= epoch.position)

@@ -4,8 +4,8 @@
 //! would be left to chance. So they are called when
 //!
 //! * a thread waits for something that is not complete, or asks for it;
-//! * or the program rests: nobody has made a call for a while, in which the thread that made the
-//!   last one has slept or computed. It may wait for a sign that only the function gives.
+//! * or the program rests: there was no call for a while, in which the thread that made the last
+//!   one has slept or computed. It may wait for a sign that only the function gives.
 //!
 //! A program that makes its calls from one thread, without a rest, meets them always at the same
 //! calls.
@@ -35,7 +35,7 @@ struct Activity {
 }
 
 impl Activity {
-    /// `None` if the thread is gone, or the system does not tell.
+    /// `None` if the thread is gone, or the system does not say.
     fn of(thread: libc::pid_t) -> Option<Self> {
         // The clock of a thread's own time (Linux, `include/linux/posix-timers.h`).
         let clock = (!thread << 3) | 6;
@@ -72,7 +72,7 @@ impl Machine {
         }
     }
 
-    /// A function has returned: who waits looks again first.
+    /// A function has returned: the threads that wait look again first.
     pub(crate) fn function_has_returned(&mut self) {
         self.due.now = false;
     }

@@ -1,4 +1,4 @@
-//! When operations run, as a builder is told.
+//! When operations run, as a builder sets it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,14 +14,14 @@ use crate::words::unreadable::Unreadable;
 /// runs; if the source of a copy changes before it runs, that is a finding.
 ///
 /// A host function is called when a thread waits or asks for something that is not complete, or
-/// when the program makes no calls for a while. From then on it counts as somebody who waits for
-/// the work ahead of it.
+/// when the program makes no calls for a while. From then on it counts as a wait for the work ahead
+/// of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Execution {
     /// As soon as they are ready, usually inside the call that enqueues them.
     #[default]
     Eager,
-    /// Only when somebody waits for them. A wait lets other streams get ahead or not, as the seed
+    /// Only when a call waits for them. A wait lets other streams get ahead or not, as the seed
     /// decides.
     Lazy,
     /// At any call or wait, as the seed decides: each operation that is ready runs at once, or lets
@@ -35,7 +35,7 @@ pub enum Execution {
     /// behind all others.
     ///
     /// `depth` is how many pairs of steps have to come in one certain order for a bug to show: 1
-    /// for an operation that comes too late, 2 if it must come too late behind something else, and
+    /// for an operation that comes too late, 2 if it must come too late after something else, and
     /// so on. In a program of `n` streams and `k` steps (operations that are enqueued or run), a
     /// run finds such a bug with a probability of at least `1 / (n + 1)`, times `1 / k` for each
     /// point. [`Builder::operations`](crate::Builder::operations) says what `k` is; if it is not

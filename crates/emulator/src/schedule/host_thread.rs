@@ -36,17 +36,17 @@ pub(crate) fn ensure(machine: &mut Machine, shared: &Arc<Shared>) -> DriverResul
 fn serve(shared: &Shared) {
     let mut returned = None;
     while let Some((stream, call)) = shared.next_host_call(returned.take()) {
-        // SAFETY: `Driver::launch_host` is told that the function may be called once with this
-        // pointer on any thread; the operation was taken off its queue for this call. It is called
-        // with nothing locked.
+        // SAFETY: the caller of `Driver::launch_host` promises that the function may be called once
+        // with this pointer on any thread; the operation was taken off its queue for this call. It
+        // is called with nothing locked.
         as_host_function(|| theirs(|| unsafe { (call.function)(call.data) }));
         returned = Some(stream);
     }
 }
 
 impl Machine {
-    /// The next host function whose turn has come. In lazy mode this is the one who waits for them:
-    /// what they are ordered after runs now.
+    /// The next host function whose turn has come. In lazy mode the host thread is what waits for
+    /// them: what they are ordered after runs now.
     pub(crate) fn next_host_call(&mut self) -> Option<(Key, HostCall)> {
         loop {
             while let Some((key, call)) = self.host_ready.pop_front() {

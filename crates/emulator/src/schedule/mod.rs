@@ -4,7 +4,7 @@
 //! on a stream that is not stalled and not inside a host function. They differ in who runs it:
 //!
 //! * eager: [`pump`](Machine::pump) runs everything that is ready, after each change;
-//! * all others: [`pass`](Machine::pass), behind each call, and [`drive`](Machine::drive), in a
+//! * all others: [`pass`](Machine::pass), after each call, and [`drive`](Machine::drive), in a
 //!   wait, run what [`pick`](Machine::pick) says; in a wait, that is at last what it needs.
 //!
 //! ```text
@@ -240,8 +240,8 @@ impl Machine {
         }
     }
 
-    /// Whether anybody can name a stream that is stalled. Nobody can name the default stream of a
-    /// thread that has ended.
+    /// Whether a call can still name a stream that is stalled. The default stream of a thread that
+    /// has ended cannot be named.
     #[cold]
     fn can_be_released(&self, key: Key, device: Ordinal) -> bool {
         !self.devices[device as usize].per_thread.is_of_ended_thread(key)
@@ -258,7 +258,7 @@ impl Machine {
             self.host_work = true;
             return;
         }
-        // It keeps its place until it is complete; what stays behind does nothing.
+        // It keeps its place until it is complete; what stays there does nothing.
         let (id, action) = (operation.id, std::mem::replace(&mut operation.action, Action::Join));
         let knowledge = operation.knowledge.take();
         // What it is found to do belongs to that call, and not to the one that waits for it now.

@@ -8,7 +8,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Takes the given choices, and behind them always the first.
+    /// Takes the given choices, and then always the first.
     pub(crate) fn new(given: Vec<usize>) -> Self {
         Path { given, taken: Vec::new() }
     }

@@ -10,7 +10,7 @@ const FIRST: u64 = 1 << 32;
 #[derive(Debug, Default)]
 pub(super) struct Pct {
     host: u64,
-    /// The steps after which somebody falls behind, each with the priority that is left.
+    /// The steps after which the one that made them falls behind, each with its new priority.
     changes: Vec<(u64, u64)>,
     /// How many operations have been enqueued or run.
     steps: u64,
@@ -43,7 +43,7 @@ impl Pct {
         priority > self.host
     }
 
-    /// Somebody makes a step; the priority that it then has, if that changes.
+    /// A stream or the host makes a step; gives its new priority, if that changes.
     pub(super) fn step(&mut self) -> Option<u64> {
         self.steps += 1;
         let now = |change: &&(u64, u64)| change.0 == self.steps;
@@ -55,7 +55,7 @@ impl Pct {
     }
 }
 
-/// The priority that somebody has at first.
+/// The first priority of a stream or of the host.
 pub(super) fn first(rng: &mut Rng) -> u64 {
     FIRST | rng.next() >> 1
 }

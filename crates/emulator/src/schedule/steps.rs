@@ -1,8 +1,8 @@
 //! Streams whose operations take a while.
 //!
 //! Each operation of a slow stream takes a number of steps more than it would. A step is a call on
-//! the machine, of whatever thread. So who polls sees the operation pending for a while, in every
-//! mode, and other streams get ahead; who waits lets the steps pass.
+//! the machine, of whatever thread. So a query sees the operation pending for a while, in every
+//! mode, and other streams get ahead; a wait lets the steps pass.
 
 use crate::machine::Machine;
 use crate::operation::{Action, Operation, Position};
@@ -38,7 +38,7 @@ impl Machine {
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
         stream.slow = Slow { each: steps, left: steps };
         self.slow_streams = self.streams.values().filter(|stream| stream.slow.is_slow()).count();
-        // The host thread waits for what host functions are behind of, which may be slow now.
+        // The host thread waits for what comes before host functions, which may be slow now.
         self.wake_for_functions();
         self.wake(key);
         self.settle();

@@ -1,10 +1,10 @@
 //! Waits that depend on a host function which does not return (rules 24 and 25).
 //!
 //! A host function that waits for a lock which its waiter holds never returns, and neither does the
-//! wait. Nobody can see locks. What can be seen is that a call waits for a host function, directly
-//! or by the order of streams and events, and that the function has not returned for longer than
-//! the builder allows. Then the device is lost with `cudaErrorLaunchTimeout`, so that the waits end
-//! and the program comes to its end, and a finding names both.
+//! wait. The machine cannot see locks. What can be seen is that a call waits for a host function,
+//! directly or by the order of streams and events, and that the function has not returned for
+//! longer than the builder allows. Then the device is lost with `cudaErrorLaunchTimeout`, so that
+//! the waits end and the program comes to its end, and a finding names both.
 
 use std::time::{Duration, Instant};
 

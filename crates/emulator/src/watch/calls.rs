@@ -1,10 +1,10 @@
 //! System calls of the program's on memory that is watched, and on pending
 //! [`destinations`].
 //!
-//! The kernel raises no signal for a page that is closed: the call fails. So who makes a call says
-//! so before and behind it. Meanwhile the pages of its buffers are open, whatever operations are
-//! given to streams: the call may block, and nothing is locked. Behind it, what it has really used
-//! is said to the race checker.
+//! The kernel raises no signal for a page that is closed: the call fails. So the caller announces
+//! the call before and after. Meanwhile the pages of its buffers are open, whatever operations are
+//! enqueued: the call may block, and nothing is locked. Afterwards the race checker learns which
+//! bytes the call has really used.
 
 use std::ops::Range;
 
@@ -14,8 +14,8 @@ use crate::machine::Machine;
 use crate::races::RacingAccess;
 use pinlane_driver::Ordinal;
 
-/// Whether a call that uses the buffer must say so. It takes no lock. Of blocks of a parent's
-/// nobody must: the pages are open then.
+/// Whether a call that uses the buffer must be announced. It takes no lock. Blocks of a parent
+/// process need no announcement: their pages are opened here.
 pub(crate) fn must_be_said(buffer: &Range<usize>) -> bool {
     let Some(found) = BLOCKS.find(buffer) else { return destinations::is_pending(buffer) };
     if !found.is_own {
@@ -83,7 +83,7 @@ impl Machine {
         self.destinations.watch(site);
     }
 
-    /// Threads have read destinations since somebody had the machine.
+    /// Threads have read destinations since the machine was last locked.
     #[cold]
     pub(crate) fn report_reads(&mut self) {
         for (read, callers) in self.destinations.take_hits() {

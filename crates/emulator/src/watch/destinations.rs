@@ -8,7 +8,8 @@
 //! # Invariants
 //!
 //! * A destination is listed from the call that is given it until the host knows that its operation
-//!   is complete. A correct program uses none that is listed, so its calls take no lock here.
+//!   is complete. A correct program does not use a listed destination, so its calls take no lock
+//!   here.
 //! * The list only says whom to ask: whether it is a race, the race checker says.
 //! * Watchpoints cost system calls. So each line of a program gets them a number of times, and each
 //!   call for its first destination.
@@ -117,8 +118,8 @@ impl Destinations {
         }
     }
 
-    /// Whether an operation that is pending writes to some of the range. Not on a lost device,
-    /// whose operations nobody can wait for.
+    /// Whether an operation that is pending writes to some of the range. Not on a lost device: no
+    /// call can wait for its operations.
     pub(super) fn have(&self, range: &Range<usize>, is_lost: impl Fn(Ordinal) -> bool) -> bool {
         let is_it = |one: &Destination| overlap(&one.range, range) && !is_lost(one.device);
         self.list.iter().any(is_it)
@@ -129,7 +130,7 @@ impl Destinations {
         self.list.retain(|destination| destination.device != device);
     }
 
-    /// Host memory is unregistered: of what is pending there, that call tells.
+    /// Host memory is unregistered: that call reports what is pending there.
     pub(crate) fn forget(&mut self, start: usize, bytes: usize) {
         let gone = start..start.saturating_add(bytes);
         self.list.retain(|destination| !overlap(&destination.range, &gone));
@@ -161,7 +162,7 @@ impl Destinations {
         self.list[first].point = Point::begin(&range);
     }
 
-    /// What threads have read of destinations since somebody asked, and where.
+    /// What threads have read of destinations since the last call, and where.
     pub(crate) fn take_hits(&self) -> Vec<(Range<usize>, Callers)> {
         if !points::are_hit() {
             return Vec::new();

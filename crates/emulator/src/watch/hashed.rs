@@ -1,20 +1,20 @@
 //! What the host does to memory whose pages cannot be closed: pageable and registered.
 //!
 //! When a copy has run, the host's side of it is hashed, be it the source or the destination. It is
-//! hashed again as soon as somebody learns that the copy is done. If it differs by then, the
+//! hashed again as soon as the program learns that the copy is done. If it differs by then, the
 //! program has written there too early, or has given the memory away.
 //!
-//! | who learns that a copy is done | when its side is looked at |
+//! | what learns that a copy is done | when its side is compared |
 //! |---|---|
 //! | a thread: it has waited, or a query has said so | before the call returns |
-//! | a host function behind the copy | before it is called |
-//! | a stand-in for a kernel behind the copy, which may write there itself | before it runs |
+//! | a host function after the copy | before it is called |
+//! | a stand-in for a kernel after the copy, which may write there itself | before it runs |
 //! | a later operation that writes there | before it runs |
 //!
 //! # Invariants
 //!
-//! * A side is kept only while nobody can know that its copy is done. So nothing of a correct
-//!   program writes to it meanwhile.
+//! * A side is kept only while its copy is not known to be done. So a correct program does not
+//!   write to it meanwhile.
 //! * The memory may be gone. The system is asked to read it, which says no where we would crash.
 //! * What is kept is bounded ([`Sides`](super::sides)).
 
@@ -66,7 +66,7 @@ impl Machine {
         }
     }
 
-    /// A copy has run: its host side must not change before somebody knows that.
+    /// A copy has run: its host side must not change before the program knows that.
     pub(crate) fn hash_sides(&mut self, key: Key, action: &Action, knowledge: &Knowledge) {
         let (call, transfers) = match action {
             Action::Copy(call, transfer) => (*call, std::slice::from_ref(transfer)),
@@ -77,7 +77,7 @@ impl Machine {
         let Some(device) = self.streams.get(key).map(|stream| stream.device) else { return };
         let site = self.races.called().site;
         let mut sides: Vec<_> = transfers.iter().filter_map(|t| self.side_of(t)).collect();
-        // Lines land in any order; the first one that changes is told of.
+        // Lines land in any order; the first one that changes is reported.
         sides.sort_unstable();
         for (start, bytes, on_device, writes) in sides {
             let Ok(copied) = self.memory.read(on_device, bytes) else { continue };
@@ -107,7 +107,7 @@ impl Machine {
         }
     }
 
-    /// Somebody learns of all this, and may write to the sides from now on.
+    /// The program learns of all this, and may write to the sides from now on.
     #[inline]
     pub(crate) fn look_at_known(&mut self, known: &Knowledge) {
         if !self.sides.is_empty() {
@@ -118,10 +118,10 @@ impl Machine {
     /// Looks at sides for the last time.
     #[cold]
     fn look_at(&mut self, is_over: impl Fn(&Side) -> bool) {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for Hashed { side, hash, device } in self.sides.take(is_over) {
             let is_lost = self.devices[device as usize].lost.is_some();
-            if is_lost || told.contains(&(side.by, side.access)) {
+            if is_lost || reported.contains(&(side.by, side.access)) {
                 continue;
             }
             let what = match hash_of(side.start, side.bytes) {
@@ -130,7 +130,7 @@ impl Machine {
                 Ok(_) => continue,
             };
             // One finding, though a copy may have many lines.
-            told.push((side.by, side.access));
+            reported.push((side.by, side.access));
             let (kind, role) = match side.access {
                 RacingAccess::Write => (FindingKind::DestinationChanged, "destination"),
                 _ => (FindingKind::SourceChanged, "source"),

@@ -13,21 +13,21 @@
 //! which knows of bytes:
 //!
 //! * It is a race: that is a finding, with the line of the access. The operation's pages are
-//!   opened, so that the program goes on and is told once.
-//! * It is none, because the host has learned of it meanwhile: the pages are opened.
-//! * It is none, because a host function makes it, and what uses the page is ordered after that
-//!   function: the page is open until the function returns, or another thread makes a call.
-//! * It is none, because other bytes of the page are in use: the access is let through, and the
-//!   page is closed again behind it.
+//!   opened: the program goes on, and has one finding.
+//! * No race: the host already knows that the operation is complete. The pages are opened.
+//! * No race: a host function makes the access, and what uses the page is ordered after that
+//!   function. The page is open until the function returns, or another thread makes a call.
+//! * No race: other bytes of the page are in use. The access is let through, and the page is closed
+//!   again after it.
 //!
 //! # Invariants
 //!
-//! * The machine itself never touches a program's view. The code of the program's that runs under
-//!   its lock is stand-ins for kernels. Meanwhile all views are open, but for those that
-//!   [`stand_in`] watches: of what faults there, the lock is not needed.
+//! * The machine itself never touches a program's view. Only stand-ins for kernels are code of the
+//!   program that runs under its lock. Meanwhile all views are open, but for those that
+//!   [`stand_in`] watches: faults there do not need the lock.
 //! * A closed page never changes what a program does: each fault ends with the access made good.
-//!   Only system calls see closed pages: they fail with `EFAULT`, unless somebody announces them before
-//!   and after ([`calls`]).
+//!   Only system calls see closed pages: they fail with `EFAULT`, unless the caller announces them
+//!   before and after ([`calls`]).
 
 mod calls;
 mod destinations;
@@ -131,15 +131,15 @@ impl Machine {
         }
     }
 
-    /// The program has said that it touches the range, perhaps by a system call.
+    /// The program has announced that it touches the range, perhaps by a system call.
     pub(super) fn open_to_host(&mut self, start: usize, bytes: usize) {
         if let Some(watched) = self.host.watched_mut(start).filter(|watched| !watched.is_open()) {
             watched.open(start..start.saturating_add(bytes));
         }
     }
 
-    /// Asks whether faults still come to us, before pages are closed and while some are. If not,
-    /// all are open from now on, and the host's sides of copies are hashed.
+    /// Asks whether faults still come to this handler, before pages are closed and while some are.
+    /// If not, all are open from now on, and the host's sides of copies are hashed.
     pub(super) fn ask_for_faults(&mut self) {
         let sees = sees_faults();
         self.host.set_watched(sees);

@@ -33,8 +33,8 @@ const MOST: c_int = 64;
 
 type Handler = unsafe extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void);
 
-/// An action of somebody else's. There are few; they are never freed, because a handler may be
-/// about to look at one.
+/// An action of other code. There are few; they are never freed, because a handler may be about to
+/// look at one.
 struct Other {
     action: libc::sigaction,
     next: *const Other,
@@ -80,8 +80,8 @@ fn put_in_place(index: usize, action: &Words) {
 const FLAGS: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK;
 const NO_FLAGS: c_int = libc::SA_NODEFER | libc::SA_RESETHAND;
 
-/// Whether the system calls our handler. Somebody may have put it back by `signal`, which knows no
-/// flags: they are put back too.
+/// Whether the system calls our handler. Other code may have put it back by `signal`, which knows
+/// no flags: they are put back too.
 pub(super) fn is_ours(signal: c_int) -> bool {
     let Some(index) = index_of(signal) else { return false };
     let mut action = in_place(index);
@@ -115,8 +115,8 @@ pub(crate) fn sees_faults() -> bool {
     sees
 }
 
-/// Handles the signals from now on. False if faults cannot be had: the system refuses, or somebody
-/// has taken our place, who may call us.
+/// Handles the signals from now on. False if faults cannot be had: the system refuses, or other
+/// code has taken our place, and may call us.
 pub(super) fn install() -> bool {
     let _one_at_a_time = INSTALLING.get().lock();
     for (index, signal) in SIGNALS.into_iter().enumerate() {
@@ -163,7 +163,7 @@ fn known(action: &libc::sigaction) -> *mut Other {
         let made = Box::into_raw(made);
         match OTHERS.compare_exchange(first, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => return made,
-            // SAFETY: nobody else has seen it.
+            // SAFETY: no other thread has seen it.
             Err(_) => new = Some(unsafe { Box::from_raw(made) }),
         }
     }
@@ -271,8 +271,8 @@ unsafe fn take_mask(signal: c_int, action: &libc::sigaction, context: *const lib
     }
 }
 
-/// Ends the process by the signal, when the handler has returned. A fault then comes again; what
-/// somebody has sent, and a breakpoint, must be sent again.
+/// Ends the process by the signal, when the handler has returned. A fault then comes again; a
+/// signal that was sent, and a breakpoint, must be sent again.
 fn end_by(index: usize, is_sent: bool) {
     let signal = SIGNALS[index];
     // The default action is a struct of zeros.
@@ -300,7 +300,7 @@ pub(super) fn say_unwatched() {
              watches, which passes on all faults but its own"
         )
     };
-    // Not `eprintln`, which panics if nobody reads it.
+    // Not `eprintln`, which panics if standard error is closed.
     let _ = writeln!(
         std::io::stderr(),
         "pinlane: the emulated device does not see any more what the host does to page-locked \

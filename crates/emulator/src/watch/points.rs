@@ -41,7 +41,7 @@ const WIDEST: usize = 64;
 const MARK: u64 = 0x7069_6e6c_616e_6500;
 
 const VACANT: u32 = 0;
-/// Somebody begins or ends it.
+/// It is being begun or ended.
 const CHANGING: u32 = 1;
 const ARMED: u32 = 2;
 const HIT: u32 = 3;
@@ -59,7 +59,7 @@ struct Place {
     handlers: AtomicU32,
     start: AtomicUsize,
     bytes: AtomicUsize,
-    /// What the word was: who has changed it, has not read it.
+    /// What the word was: an access that has changed it is a store, and no load.
     value: AtomicU64,
     traps: AtomicU32,
     /// The word, then the guards.

@@ -1,4 +1,4 @@
-//! The host's sides of copies that have run, until somebody can know that
+//! The host's sides of copies that have run, until the program can know that
 //! ([`hashed`](super::hashed)). What is kept is bounded: the oldest goes first, and is looked at no
 //! more.
 
@@ -20,7 +20,7 @@ pub(super) struct Hashed {
     pub(super) device: Ordinal,
 }
 
-/// The sides of which nobody knows that their copies are done.
+/// The sides whose copies are not known to be done.
 #[derive(Debug, Default)]
 pub(crate) struct Sides {
     list: VecDeque<Hashed>,
@@ -62,7 +62,7 @@ impl Sides {
         self.bytes = self.list.iter().map(|hashed| hashed.side.bytes).sum();
     }
 
-    /// Host memory is unregistered or freed: of what is pending there, that call tells.
+    /// Host memory is unregistered or freed: that call reports what is pending there.
     pub(crate) fn forget(&mut self, start: usize, bytes: usize) {
         if !self.list.is_empty() {
             self.take(|side| side.overlaps(start, bytes));

@@ -5,7 +5,7 @@
 //! holds the machine's lock, or is inside the allocator, makes one. A fault elsewhere takes no lock
 //! and allocates nothing: it goes to whoever else handles it ([`owner`]).
 //!
-//! To close a page behind one access, the processor is made to trap after one instruction. Where
+//! To close a page after one access, the processor is made to trap after one instruction. Where
 //! that cannot be done (it is done on x86-64), the page stays open until its next use.
 //!
 //! A forked child has its parent's handlers, and blocks of its parent's, perhaps with pages that
@@ -38,7 +38,7 @@ pub(crate) trait Faulted: Send + Sync + Debug {
 pub(crate) enum Verdict {
     /// The page is open: the access is made again.
     Again,
-    /// The page is open for this access, and is closed behind it.
+    /// The page is open for this access, and is closed after it.
     Once,
 }
 
@@ -89,7 +89,7 @@ pub(super) unsafe extern "C" fn on_fault(
 ) {
     // SAFETY: where the thread keeps its error number.
     let error = unsafe { *libc::__errno_location() };
-    // SAFETY: the system gives the handler both. What somebody has sent has no address.
+    // SAFETY: the system gives the handler both. A signal that was sent has no address.
     let (address, context) = unsafe {
         let is_fault = (*info).si_code > 0;
         (is_fault.then(|| (*info).si_addr().addr()), &mut *context.cast::<libc::ucontext_t>())
@@ -116,7 +116,7 @@ fn make_good(address: usize, context: &mut libc::ucontext_t) -> bool {
     let Some(place) = places::BLOCKS.find(&(address..address + 1)) else { return false };
     let machine = if place.is_own { find(address) } else { None };
     let Some(machine) = machine.and_then(|machine| machine.upgrade()) else {
-        // Nobody closes its pages any more.
+        // No machine closes its pages any more.
         return open_all(place.range.start, place.range.len());
     };
     let verdict = ours(|| machine.touched(address, writes));
@@ -136,8 +136,8 @@ fn note(page: usize) {
     OPENED.set(opened);
 }
 
-/// The processor has executed one instruction, or one that touches what is watched; or somebody has
-/// set a breakpoint.
+/// The processor has executed one instruction, or one that touches what is watched; or the program
+/// has a breakpoint there.
 pub(super) unsafe extern "C" fn on_trap(
     signal: c_int,
     info: *mut libc::siginfo_t,
@@ -202,8 +202,8 @@ mod processor {
 mod processor {
     use libc::ucontext_t;
 
-    /// Nobody says. A write where only reads are let through must be one; a page that is closed is
-    /// written to by an operation, and so a read of it is as wrong as a write.
+    /// The system does not say. A fault where only reads are let through must be a write; a page
+    /// that is closed is written to by an operation, and so a read of it is as wrong as a write.
     pub(super) fn is_write(_: &ucontext_t) -> bool {
         false
     }

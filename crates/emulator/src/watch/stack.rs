@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 const BYTES: usize = 2 << 20;
 const GUARD: usize = 64 << 10;
 
-/// Stacks that nobody uses. Past these, one is mapped for each fault.
+/// Stacks that are not in use. Past these, one is mapped for each fault.
 static IDLE: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(ptr::null_mut()) }; 16];
 
 /// A stack, from its lowest byte on; `None` if the system maps no more.
@@ -77,7 +77,7 @@ pub(super) fn with_room<R>(work: impl FnOnce() -> R) -> R {
 ///
 /// # Safety
 ///
-/// * The stack is mapped, aligned to 16 bytes at its end, and nobody else's.
+/// * The stack is mapped, aligned to 16 bytes at its end, and not in use.
 /// * `function` may be called with `data`, and does not unwind.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]

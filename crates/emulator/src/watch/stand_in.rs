@@ -7,8 +7,8 @@
 //! * the byte at which that load or store began;
 //! * of device memory, which bytes have another value when the stand-in has returned.
 //!
-//! Nothing else counts as used. So a use may be missed, and none is made up: not by other bytes of
-//! a page, and not by other threads, which may use page-locked memory meanwhile.
+//! Nothing else counts as used. So a use may be missed, but is never invented: not by other bytes
+//! of a page, and not by other threads, which may use page-locked memory meanwhile.
 //!
 //! Many pages take much time and memory. From some hundred faults on, several are opened at once,
 //! and past [`MOST_KEPT`] bytes nothing is compared.
@@ -24,7 +24,7 @@ use pinlane_base::process::PerProcess;
 
 /// The most bytes that are kept for a comparison.
 const MOST_KEPT: usize = 64 << 20;
-/// How many ranges of changed bytes are told apart, on one page and in all.
+/// How many ranges of changed bytes are kept apart, on one page and in all.
 const RANGES_OF_A_PAGE: usize = 16;
 const RANGES: usize = 4096;
 
@@ -100,7 +100,7 @@ impl Observation {
         self.open.extend(pages.into_iter().map(|page| (page, writes)));
         let area = &self.areas[at];
         let protection = if writes { OPEN } else { libc::PROT_READ };
-        // The system may have no room for more mappings. All at once takes none.
+        // The system may have no room for more mappings. To open all at once takes no new one.
         area.protect(range, protection) || area.protect(area.start()..area.end(), OPEN)
     }
 
@@ -150,7 +150,7 @@ impl Kept {
         unsafe { std::slice::from_raw_parts(self.storage, self.before.len()) }
     }
 
-    /// The bytes that have another value than before, as far as ranges are told apart.
+    /// The bytes that have another value than before, as far as ranges are kept apart.
     fn changed(&self, of_a_page: usize) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = Vec::new();
         let pages = self.before.chunks(PAGE).zip(self.after().chunks(PAGE)).enumerate();

@@ -10,7 +10,7 @@ use super::{owner, signal};
 use crate::memory::area::{Area, OPEN};
 use crate::races::Epoch;
 
-/// The most uses of one block that are told apart. Older ones count as known to the host.
+/// The most uses of one block that are kept apart. Older ones count as known to the host.
 const MOST: usize = 256;
 
 /// Sees what the host does to the memory of one machine.
@@ -50,7 +50,7 @@ impl Watcher {
     pub(crate) fn watch(&self, bytes: usize) -> Option<Watched> {
         let bytes = bytes.checked_next_multiple_of(PAGE)?;
         let (area, file) = Area::new(c"pinlane-host", bytes, OPEN, true).ok()?;
-        // SAFETY: just opened, and nobody else's. The mappings keep the memory.
+        // SAFETY: just opened here. The mappings keep the memory.
         unsafe { libc::close(file) };
         signal::register(area.start(), area.bytes, self.0.clone());
         Some(Watched { area, closed: Vec::new(), in_calls: Vec::new(), lent: BTreeSet::new() })
@@ -106,7 +106,7 @@ impl Watched {
         self.open_if(|closed| is_settled(closed.by));
     }
 
-    /// Opens what uses some of the range: the program was told.
+    /// Opens what uses some of the range: the program has its finding.
     pub(super) fn forgive(&mut self, range: &Range<usize>) {
         self.open_if(|closed| closed.range.start < range.end && range.start < closed.range.end);
     }

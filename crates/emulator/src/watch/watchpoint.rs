@@ -1,6 +1,6 @@
 //! Watchpoints of the processor, which the system lends to a thread (`perf_event_open(2)`).
 //!
-//! The processor traps behind an instruction of the thread that has touched some bytes, and the
+//! The processor traps after an instruction of the thread that has touched some bytes, and the
 //! system raises SIGTRAP. What the system itself touches for the thread does not count. A thread
 //! has four of them. Not every system lends them: an old one, a container, or one that keeps them
 //! to its administrator does not.
@@ -39,7 +39,7 @@ impl Watchpoint {
     }
 
     /// Watches up to 8 bytes for the calling thread; `bytes` has a power of two of them, and begins
-    /// at a multiple of that. Its signals bring `mark`. False if there is none to be had.
+    /// at a multiple of that. Its signals bring `mark`. False if the system has none left.
     pub(super) fn begin(&self, bytes: &Range<usize>, mark: u64) -> bool {
         self.open(bytes, Some(mark)) && self.file().is_some_and(|file| control(file, ENABLE))
     }
@@ -60,7 +60,7 @@ impl Watchpoint {
         (file >= 0 && is_it()).then_some(file)
     }
 
-    /// Whether it was hit since somebody asked.
+    /// Whether it was hit since the last question.
     pub(super) fn was_hit(&self) -> bool {
         let Some(file) = self.file() else { return false };
         let mut hits = 0_u64;
@@ -78,7 +78,7 @@ impl Watchpoint {
         }
     }
 
-    /// Gives it back. Nobody looks at it any more.
+    /// Gives it back. No handler looks at it any more.
     pub(super) fn end(&self) {
         if let Some(file) = self.file() {
             // A child that was forked may have the file, too, and so keep the watchpoint.

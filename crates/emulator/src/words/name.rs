@@ -71,7 +71,7 @@ fn number_of(letters: &str) -> Option<u32> {
     letters.chars().try_fold(0, add)?.checked_sub(1)
 }
 
-/// Who has made how many.
+/// How many each thread has made.
 #[derive(Debug, Default)]
 pub(crate) struct Names {
     /// By the number of the thread in the process: its number here, and how many it has made.

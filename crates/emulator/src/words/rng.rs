@@ -43,7 +43,7 @@ fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The word that fills memory whose contents nobody may rely on.
+/// The word that fills memory whose contents are unspecified.
 ///
 /// It differs by seed and by generation, so that a test cannot come to depend on it, and no byte of
 /// it is 0, so that it is never mistaken for zeroed memory.

@@ -19,7 +19,7 @@ impl Unreadable {
         self.of
     }
 
-    /// Why the text is none.
+    /// What is wrong with the text.
     #[must_use]
     pub fn what(&self) -> &str {
         &self.what

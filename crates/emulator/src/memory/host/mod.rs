@@ -1,10 +1,10 @@
 //! Host memory: which of it is page-locked, and which pending operations name it.
 //!
 //! * Allocated blocks are real memory of the process, aligned to 4096 bytes and poisoned, never
-//!   uninitialised. They outlive the emulator unless they are freed: somebody may still hold a
+//!   uninitialised. They outlive the emulator unless they are freed: the program may still hold a
 //!   pointer.
 //! * A block that is freed while a pending operation names it is *quarantined*: its memory is never
-//!   given back, so that the program under test stays sound and can be told of its mistake.
+//!   given back, so that the program under test stays sound, and its mistake is a finding.
 //! * Blocks never overlap (rule 21).
 //!
 //! * A machine that watches the host ([`watch`](crate::watch)) maps its blocks twice (`watched`).
@@ -30,7 +30,7 @@ pub(crate) use uses::{Access, HostPtr, HostUse};
 
 const PAGE: usize = 4096;
 
-/// How much memory the emulated machine can page-lock unless told. A real system may promise more
+/// How much memory the emulated machine can page-lock by default. A real system may promise more
 /// than it has, and kill the process that touches it.
 const MACHINE: usize = 64 << 30;
 
@@ -75,7 +75,7 @@ impl Block {
 /// Why a block could not be freed or unregistered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// No block starts there, and none contains the address.
+    /// No block contains the address.
     Unknown,
     /// The address lies inside a block, or the block is of the other origin.
     Mismatch,
@@ -103,9 +103,9 @@ pub(crate) struct HostMemory {
     pub(crate) capacity: usize,
     /// Of memory in no block.
     pageable: Uses,
-    /// Who is told of new blocks, so that it sees what the host does to them.
+    /// Makes new blocks, so that it sees what the host does to them.
     pub(crate) watcher: Option<Watcher>,
-    /// Whether faults come to the watcher: somebody may have taken its place.
+    /// Whether faults come to the watcher: other code may have taken its place.
     sees_faults: bool,
     /// The blocks that have closed pages.
     closed: Vec<usize>,
@@ -182,8 +182,9 @@ impl HostMemory {
         self.generation += 1;
         let words = bytes / 8;
         let word = rng::poison(self.seed, self.generation);
-        // SAFETY: `ptr` is valid for writes of `bytes` bytes, aligned to 4096, and nobody else's.
-        // All bytes are initialised here, the words by the loop and the tail by `write_bytes`.
+        // SAFETY: `ptr` is valid for writes of `bytes` bytes, aligned to 4096, and not used
+        // elsewhere. All bytes are initialised here, the words by the loop and the tail by
+        // `write_bytes`.
         unsafe {
             for index in 0..words {
                 ptr.as_ptr().cast::<u64>().add(index).write(word);
@@ -297,10 +298,10 @@ impl HostMemory {
     ///
     /// # Safety
     ///
-    /// * The range is page-locked, or pageable and valid; nobody writes to it while the slice is
+    /// * The range is page-locked, or pageable and valid; it is not written to while the slice is
     ///   used.
     pub(crate) unsafe fn bytes<'a>(&self, ptr: HostPtr, bytes: usize) -> &'a [u8] {
-        // SAFETY: the memory is mapped and initialised; nobody writes meanwhile.
+        // SAFETY: the memory is mapped and initialised, and not written to meanwhile.
         unsafe { std::slice::from_raw_parts(self.storage_of(ptr), bytes) }
     }
 
@@ -321,8 +322,8 @@ impl HostMemory {
     ///
     /// # Safety
     ///
-    /// * The range of `source`'s length is page-locked, or pageable and valid; nobody else accesses
-    ///   it.
+    /// * The range of `source`'s length is page-locked, or pageable and valid; no other code
+    ///   accesses it.
     pub(crate) unsafe fn write(&self, ptr: HostPtr, source: &[u8]) {
         let target = self.storage_of(ptr);
         // SAFETY: the memory is mapped; device memory, where `source` lies, is storage of
@@ -330,14 +331,14 @@ impl HostMemory {
         unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) };
     }
 
-    /// Overwrites a range with a pattern that nobody may rely on.
+    /// Overwrites a range with poison.
     ///
     /// # Safety
     ///
     /// * As for [`write`](Self::write).
     pub(crate) unsafe fn poison(&mut self, ptr: HostPtr, bytes: usize) {
         self.generation += 1;
-        // SAFETY: the memory is mapped and initialised, and nobody else accesses it.
+        // SAFETY: the memory is mapped and initialised, and no other code accesses it.
         let range = unsafe { std::slice::from_raw_parts_mut(self.storage_of(ptr), bytes) };
         rng::fill_word(range, rng::poison(self.seed, self.generation));
     }

@@ -51,14 +51,14 @@ pub(crate) struct HostUse {
 }
 
 impl HostUse {
-    /// Of page-locked memory, as long as nobody says that it is pageable.
+    /// Of page-locked memory; `pageable` is set later if it is not.
     pub(crate) fn new(ptr: HostPtr, bytes: usize, access: Access) -> Self {
         let (pageable, in_order, waited, named) = (false, false, false, false);
         let fingerprint = Cell::new(None);
         HostUse { ptr, bytes, access, pageable, in_order, waited, named, fingerprint }
     }
 
-    /// Whether it is read ahead of its stream's order: nobody may change it from the call on.
+    /// Whether it is read ahead of its stream's order: it must not change from the call on.
     pub(crate) fn is_read_ahead(&self) -> bool {
         self.access == Access::Read && self.pageable && !self.in_order
     }
@@ -95,7 +95,7 @@ impl Uses {
         self.pending.is_empty()
     }
 
-    /// How many there are, without those that may be none.
+    /// How many there are, without those that only have an address.
     pub(super) fn certain(&self) -> usize {
         self.pending.iter().filter(|(used, _)| used.access.is_some()).map(|(_, times)| times).sum()
     }
