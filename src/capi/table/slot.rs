@@ -162,14 +162,10 @@ impl<T> Slot<T> {
     /// Makes the slot homeless, if it is live in that generation. A thread that sees that sees what
     /// the caller has seen.
     pub fn end_home(&self, generation: u32) {
-        let mut word = self.word.load(Ordering::Relaxed);
-        while is_live(word, generation) && word & HOMELESS == 0 {
-            let (set, fail) = (Ordering::Release, Ordering::Relaxed);
-            match self.word.compare_exchange_weak(word, word | HOMELESS, set, fail) {
-                Ok(_) => return,
-                Err(now) => word = now,
-            }
-        }
+        // If it is not live, or is homeless already, nothing changes.
+        let _ = self.word.fetch_update(Ordering::Release, Ordering::Relaxed, |word| {
+            (is_live(word, generation) && word & HOMELESS == 0).then_some(word | HOMELESS)
+        });
     }
 
     /// The numbers that came with the object.
@@ -189,19 +185,14 @@ impl<T> Slot<T> {
     /// Counts a call, until it [leaves](Self::leave).
     #[inline(always)]
     pub fn enter(&self, generation: u32, access: Access) -> Result<(), Miss> {
-        let mut word = self.word.load(Ordering::Relaxed);
-        loop {
-            if !is_live(word, generation) {
-                return Err(Miss::Invalid);
-            }
-            if word & access.conflicts != 0 {
-                return Err(Miss::Busy);
-            }
-            let (set, fail) = (Ordering::Acquire, Ordering::Relaxed);
-            match self.word.compare_exchange_weak(word, word + access.counts, set, fail) {
-                Ok(_) => return Ok(()),
-                Err(now) => word = now,
-            }
+        let entered = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
+            let may = is_live(word, generation) && word & access.conflicts == 0;
+            may.then(|| word + access.counts)
+        });
+        match entered {
+            Ok(_) => Ok(()),
+            Err(word) if is_live(word, generation) => Err(Miss::Busy),
+            Err(_) => Err(Miss::Invalid),
         }
     }
 
@@ -217,18 +208,10 @@ impl<T> Slot<T> {
     /// [`take`](Self::take) gets the object.
     #[inline]
     pub fn free(&self, generation: u32) -> Result<(), Miss> {
-        let mut word = self.word.load(Ordering::Relaxed);
-        loop {
-            if !is_live(word, generation) {
-                return Err(Miss::Invalid);
-            }
-            let freed = word & !LIVE | FREED;
-            let (set, fail) = (Ordering::AcqRel, Ordering::Relaxed);
-            match self.word.compare_exchange_weak(word, freed, set, fail) {
-                Ok(_) => return Ok(()),
-                Err(now) => word = now,
-            }
-        }
+        let freed = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
+            is_live(word, generation).then_some(word & !LIVE | FREED)
+        });
+        freed.map(drop).map_err(|_| Miss::Invalid)
     }
 
     /// What [`take`](Self::take) needs, if that generation has been freed and the word counts no
