@@ -42,21 +42,6 @@ pub struct Batches {
     ended: bool,
 }
 
-/// Ends a pipeline, from any thread.
-#[cfg(feature = "capi")]
-pub(crate) struct StopSwitch(Arc<Core>);
-
-#[cfg(feature = "capi")]
-impl StopSwitch {
-    pub(crate) fn stop(&self) {
-        self.0.stop();
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.0.is_stopped()
-    }
-}
-
 impl Batches {
     pub(super) fn new(
         core: Arc<Core>,
@@ -67,10 +52,10 @@ impl Batches {
         Batches { core, recycler, stream, progress, ended: false }
     }
 
-    /// A switch that ends the pipeline, even while another thread waits for a batch.
+    /// What ends the pipeline, even while another thread waits for a batch.
     #[cfg(feature = "capi")]
-    pub(crate) fn stop_switch(&self) -> StopSwitch {
-        StopSwitch(self.core.clone())
+    pub(crate) fn core(&self) -> Arc<Core> {
+        self.core.clone()
     }
 
     /// The counters. Clones stay valid on their own.

@@ -53,7 +53,7 @@ pub(super) enum Head {
     End,
 }
 
-pub(super) struct Core {
+pub(crate) struct Core {
     ordered: bool,
     state: Mutex<Window>,
     /// Signalled when there may be a batch to pull.
@@ -268,7 +268,7 @@ impl Core {
 
     /// The consumer has gone: ends the workers, drops ready outcomes, and ends a wait of the
     /// consumer.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
         let slots = std::mem::take(&mut state.slots);
@@ -282,7 +282,7 @@ impl Core {
         waker.into_iter().for_each(wakers::wake);
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.state.lock().stopped
     }
 }

@@ -42,12 +42,11 @@ use std::sync::Arc;
 
 pub use batch::DeviceBatch;
 pub use batches::Batches;
-#[cfg(feature = "capi")]
-pub(crate) use batches::StopSwitch;
 pub use host::{Elements, FillBatch, FillBlock, HostBatch, IntoHostBatch, Reserved, Slices};
 pub use progress::Progress;
 
-use self::core::{Core, START};
+pub(crate) use self::core::Core;
+use self::core::START;
 use self::recycler::Recycler;
 use self::worker::Pipeline;
 use crate::error::{Error, Result};

@@ -34,7 +34,7 @@ use super::{
     Error, ErrorKind, Out, Result, freeing, growing, handle, handle_type, pinlane_device_buffer,
     pinlane_pool, pinlane_request, pinlane_status, pinlane_stream, pointer, refused,
 };
-use crate::prefetch::{Batches, DeviceBatch, Prefetch, Progress, StopSwitch};
+use crate::prefetch::{Batches, Core, DeviceBatch, Prefetch, Progress};
 use crate::process::in_host_function;
 use crate::sync::Mutex;
 use crate::sync::sanitizer::{self, theirs};
@@ -49,7 +49,7 @@ handle_type!(pinlane_prefetch: Pipeline, "prefetch", table 10, shared: false);
 pub struct Pipeline {
     /// `None` while a call has it.
     batches: Mutex<Option<Batches>>,
-    switch: StopSwitch,
+    core: Arc<Core>,
     progress: Progress,
     calls: Arc<Calls>,
 }
@@ -71,8 +71,8 @@ impl Pipeline {
         let prefetch = options.apply(Prefetch::new(source, &pool, &stream))?;
         // After an error some workers may have started.
         let batches = prefetch.start().inspect_err(|_| calls.wait_for_last())?;
-        let (switch, progress) = (batches.stop_switch(), batches.progress());
-        Ok(Pipeline { batches: Mutex::new(Some(batches)), switch, progress, calls })
+        let (core, progress) = (batches.core(), batches.progress());
+        Ok(Pipeline { batches: Mutex::new(Some(batches)), core, progress, calls })
     }
 
     /// Ends the pipeline, and waits until no function of the producer is called any more.
@@ -84,7 +84,7 @@ impl Pipeline {
                 "free a prefetch outside of its producer, and of host functions",
             ));
         }
-        self.switch.stop();
+        self.core.stop();
         self.calls.wait_for_last();
         Ok(())
     }
@@ -118,7 +118,7 @@ impl<O: Deref<Target = Pipeline>> Taken<O> {
         sanitizer::acquire(sanitizer::of(&*self.from.calls));
         match next {
             Some(batch) => batch.map(DeviceBuffer::Batch),
-            None if self.from.switch.is_stopped() => Err(freed()),
+            None if self.from.core.is_stopped() => Err(freed()),
             None => Err(ended()),
         }
     }
