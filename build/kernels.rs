@@ -41,7 +41,7 @@ pub fn compile(
 ) -> Result<(), Failure> {
     // cc finds nvcc only by this variable; the form with the target overrides a plain NVCC.
     let target = std::env::var("TARGET").expect("Cargo sets TARGET");
-    // SAFETY: the build script has one thread, so nothing reads the environment meanwhile.
+    // SAFETY: the build script has one thread, so no other code reads the environment.
     unsafe { std::env::set_var(format!("NVCC_{target}"), &toolkit.nvcc) };
 
     let failure = |error: cc::Error| {

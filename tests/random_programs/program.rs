@@ -6,11 +6,11 @@
 //! once, in program order. The crate promises this result for all streams, devices and schedules.
 //!
 //! ```text
-//!  op        what programs are made of          model     the vectors
-//!  device_work, ordinary, lists, lent, tensors, tasks: what operations do, to both
-//!  trouble   stalls, lost devices, unloading    behind    what these may delay or spoil
-//!  watch     nothing may hang                   last_resort  a borrow that cannot end
-//!  forks     a child in the middle
+//!  op        the operations of programs         model     the vectors
+//!  device_work, ordinary, lists, lent, tensors, tasks: operations on buffers and vectors
+//!  trouble   stalls, lost devices, unloading    behind    the work that these may affect
+//!  watch     finds programs that hang           last_resort  a borrow that cannot end
+//!  forks     a forked child in the middle
 //! ```
 
 mod behind;

@@ -7,9 +7,9 @@
 //! Streams get letters in the order of their creation. Each `memory` creates one.
 //!
 //! ```text
-//!   streams   streams, events, default streams     host     what the host knows
-//!   memory    what uses what, until when           reports  what a race says
-//!   watched   loads and stores that nobody tells of
+//!   streams   streams, events, default streams     host     the host's waits and accesses
+//!   memory    allocations, frees, bytes in use     reports  the texts of races
+//!   watched   loads and stores without an announcement
 //! ```
 
 mod host;

@@ -274,7 +274,7 @@ static void wrong_descriptions_are_errors(void) {
   const pinlane_host_slice endless = {.data = &room, .bytes = SIZE_MAX};
   const pinlane_host_slice twins[2] = {{.name = "a"}, {.name = "a"}};
   const pinlane_host_slice empty = {.name = "nothing"};
-  EXPECT(first_of(&room, 1) == PINLANE_STATUS_PRODUCER); /* nobody fills it */
+  EXPECT(first_of(&room, 1) == PINLANE_STATUS_PRODUCER); /* no data, and not reserved */
   EXPECT(first_of(&reserved, 1) == PINLANE_STATUS_PRODUCER);
   EXPECT(first_of(&endless, 1) == PINLANE_STATUS_PRODUCER);
   EXPECT(first_of(NULL, 1) == PINLANE_STATUS_PRODUCER);
@@ -320,7 +320,7 @@ static int32_t next_at_gate(void *user, void **item) {
   (void)item;
   sem_post(&gate->inside);
   sem_wait(&gate->open);
-  sleep_ms(20); /* whoever does not wait for this function is found out */
+  sleep_ms(20); /* a free that does not wait for this would return first */
   gate->returned = 1;
   return PINLANE_STATUS_END;
 }

@@ -35,7 +35,7 @@ static const struct owner owners[] = {
 static const struct owner *owner;
 static volatile sig_atomic_t times_called, is_right;
 static sigjmp_buf after_fault;
-static char *forbidden; /* a page that nobody may touch */
+static char *forbidden; /* a page without access */
 static char *signal_stack;
 static struct sigaction before_owner;
 static void (*handler_before_owner)(int);
@@ -131,7 +131,7 @@ static int a_fault_ends_the_process(void) {
 /* The steps of a program, in C or C++. */
 struct program {
   char *memory;            /* a page of page-locked memory */
-  void (*starts_copy)(void); /* of its first 100 bytes, which nobody waits for */
+  void (*starts_copy)(void); /* of its first 100 bytes; nothing waits for it */
   void (*waits)(void);
   void (*calls)(void); /* a call that does nothing */
   int (*findings)(void);
