@@ -123,24 +123,12 @@ impl Call {
     /// * the errors of earlier asynchronous work ("may also return error codes from previous,
     ///   asynchronous launches"): those that are [sticky](CudaCode::is_sticky);
     /// * that the driver unloads (`driver_types.h`, cudaErrorCudartUnloading).
-    pub const ANY_RETURNS: [CudaCode; 18] = [
-        CudaCode::INITIALIZATION,
-        CudaCode::INSUFFICIENT_DRIVER,
-        CudaCode::NO_DEVICE,
-        CudaCode::CUDART_UNLOADING,
-        CudaCode::ECC_UNCORRECTABLE,
-        CudaCode::CONTAINED,
-        CudaCode::ILLEGAL_ADDRESS,
-        CudaCode::LAUNCH_TIMEOUT,
-        CudaCode::ASSERT,
-        CudaCode::HARDWARE_STACK_ERROR,
-        CudaCode::ILLEGAL_INSTRUCTION,
-        CudaCode::MISALIGNED_ADDRESS,
-        CudaCode::INVALID_ADDRESS_SPACE,
-        CudaCode::INVALID_PC,
-        CudaCode::LAUNCH_FAILURE,
-        CudaCode::TENSOR_MEMORY_LEAK,
-        CudaCode::MPS_CLIENT_TERMINATED,
-        CudaCode::EXTERNAL_DEVICE,
-    ];
+    pub const ANY_RETURNS: [CudaCode; 18] = {
+        let mut all = [CudaCode::CUDART_UNLOADING; 18];
+        all[0] = CudaCode::INITIALIZATION;
+        all[1] = CudaCode::INSUFFICIENT_DRIVER;
+        all[2] = CudaCode::NO_DEVICE;
+        all.split_at_mut(4).1.copy_from_slice(&CudaCode::STICKY);
+        all
+    };
 }

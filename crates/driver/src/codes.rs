@@ -173,29 +173,30 @@ cuda_codes! {
 }
 
 impl CudaCode {
+    pub(crate) const STICKY: [CudaCode; 14] = [
+        Self::ECC_UNCORRECTABLE,
+        Self::CONTAINED,
+        Self::ILLEGAL_ADDRESS,
+        Self::LAUNCH_TIMEOUT,
+        Self::ASSERT,
+        Self::HARDWARE_STACK_ERROR,
+        Self::ILLEGAL_INSTRUCTION,
+        Self::MISALIGNED_ADDRESS,
+        Self::INVALID_ADDRESS_SPACE,
+        Self::INVALID_PC,
+        Self::LAUNCH_FAILURE,
+        Self::TENSOR_MEMORY_LEAK,
+        Self::MPS_CLIENT_TERMINATED,
+        Self::EXTERNAL_DEVICE,
+    ];
+
     /// Whether the code marks a corrupted context: every later call of the process returns it too.
     ///
     /// Source: the comments on `cudaError` in `driver_types.h`, which say of each code whether the
     /// process must end.
     #[must_use]
     pub fn is_sticky(self) -> bool {
-        matches!(
-            self,
-            Self::ECC_UNCORRECTABLE
-                | Self::CONTAINED
-                | Self::ILLEGAL_ADDRESS
-                | Self::LAUNCH_TIMEOUT
-                | Self::ASSERT
-                | Self::HARDWARE_STACK_ERROR
-                | Self::ILLEGAL_INSTRUCTION
-                | Self::MISALIGNED_ADDRESS
-                | Self::INVALID_ADDRESS_SPACE
-                | Self::INVALID_PC
-                | Self::LAUNCH_FAILURE
-                | Self::TENSOR_MEMORY_LEAK
-                | Self::MPS_CLIENT_TERMINATED
-                | Self::EXTERNAL_DEVICE
-        )
+        Self::STICKY.contains(&self)
     }
 }
 
