@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::submit::Event;
+use super::event::Event;
 use super::{Marks, SWEEP_ABOVE, Timeline};
 use crate::driver::{Driver, DriverResult, Poll};
 use crate::error::{CudaCode, Result};

@@ -46,6 +46,7 @@
 //! Any thread may submit, poll and wait at any time.
 
 mod advance;
+mod event;
 mod marks;
 mod submit;
 #[cfg(all(test, feature = "emulated"))]
@@ -63,9 +64,9 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::process::on_ordinary_thread;
 use crate::sync::{Mutex, MutexGuard, sanitizer};
 use crate::trace::{Kind, Recorder, Work, nvtx_range};
+use event::Event;
 pub(crate) use marks::Fence;
 use marks::{Mark, Marks};
-use submit::Event;
 pub(crate) use submit::Fencing;
 
 /// Where a stream's handle comes from.

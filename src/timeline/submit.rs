@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::event::Event;
 use super::marks::{Fence, Mark};
 use super::{Exposure, Timeline};
-use crate::context::Context;
-use crate::driver::{Driver, DriverResult, RawEvent, RawStream};
+use crate::driver::{Driver, RawStream};
 use crate::error::Result;
-use crate::process::on_ordinary_thread;
 
 /// How many small copies share an event. An H100's host records one in 0.15 to 0.4 us, and enqueues
 /// a copy of 4 KiB in 1.2 us.
@@ -29,34 +28,6 @@ pub(crate) enum Fencing {
 impl Fencing {
     pub(crate) fn of_copy(bytes: usize) -> Self {
         if bytes <= SMALL { Fencing::Shared } else { Fencing::Own }
-    }
-}
-
-/// An event of a device, without timing; destroyed with its last owner.
-pub(super) struct Event {
-    context: Arc<Context>,
-    /// Live as long as this is.
-    pub(super) raw: RawEvent,
-}
-
-impl Event {
-    fn create(context: &Arc<Context>, driver: &dyn Driver) -> DriverResult<Arc<Self>> {
-        let raw = driver.event_create(context.ordinal(), false)?;
-        Ok(Arc::new(Event { context: context.clone(), raw }))
-    }
-}
-
-impl Drop for Event {
-    fn drop(&mut self) {
-        let destroy = |(context, raw): (Arc<Context>, RawEvent)| {
-            if let Some(driver) = context.releaser() {
-                // SAFETY: the event came from `event_create`, and this was its last owner; waits
-                // bound to it stay valid (cudaEventDestroy). A failure leaks the handle.
-                let _ = unsafe { driver.event_destroy(raw) };
-            }
-        };
-        // Without a thread the handle leaks, as after a failure.
-        on_ordinary_thread((self.context.clone(), self.raw), destroy, |_| {});
     }
 }
 

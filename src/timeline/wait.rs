@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Timeline;
+use super::event::Event;
 use super::marks::Fence;
-use super::submit::Event;
 use crate::driver::Poll;
 use crate::error::{CudaCode, Result};
 use crate::sync::sanitizer;

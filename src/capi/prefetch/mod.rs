@@ -15,6 +15,7 @@
 //!   holds when `pinlane_prefetch_create` fails.
 
 mod batch;
+mod failure;
 mod options;
 mod producer;
 
@@ -23,8 +24,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(super) use self::failure::Failure;
 pub use self::options::{pinlane_prefetch_options, pinlane_prefetch_progress};
-pub(super) use self::producer::Failure;
 pub use self::producer::pinlane_producer;
 use self::producer::{Calls, Source};
 use super::device_buffer::DeviceBuffer;

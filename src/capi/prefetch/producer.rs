@@ -16,13 +16,13 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::error::Error as StdError;
 use std::ffi::{CStr, c_char, c_void};
-use std::fmt;
 use std::ptr;
 use std::sync::Arc;
 
+use super::failure::Failure;
 use crate::capi::memory;
 use crate::capi::status::{PINLANE_STATUS_END, PINLANE_STATUS_OK, call_and_listen};
-use crate::capi::{Error, ErrorKind, Result, growing, invalid, layout, pointer};
+use crate::capi::{Error, Result, growing, invalid, layout, pointer};
 use crate::prefetch::{FillBlock, HostBatch, IntoHostBatch, Slices};
 use crate::sync::sanitizer::{self, Tag};
 use crate::sync::{Condvar, Mutex};
@@ -159,33 +159,6 @@ impl Producer {
         }
     }
 }
-
-/// A call of a function of the producer that failed.
-#[derive(Debug)]
-pub(in crate::capi) struct Failure {
-    /// Its name in `pinlane_producer`.
-    function: &'static str,
-    code: i32,
-    /// The message of its last pinlane call that failed, if there was one.
-    said: Option<String>,
-}
-
-impl Failure {
-    /// The producer's code in an error; 0 if it does not come from a producer.
-    pub(in crate::capi) fn code_behind(error: &Error) -> i32 {
-        let source = (error.kind() == ErrorKind::Producer).then(|| error.source()).flatten();
-        source.and_then(|source| source.downcast_ref::<Failure>()).map_or(0, |failed| failed.code)
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the producer's {} returned {}", self.function, self.code)?;
-        self.said.as_ref().map_or(Ok(()), |said| write!(f, ": {said}"))
-    }
-}
-
-impl StdError for Failure {}
 
 /// The iterator that the workers pull from.
 pub(super) struct Source(Arc<Producer>);
