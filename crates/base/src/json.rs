@@ -10,7 +10,7 @@ pub fn text(value: impl Display) -> String {
     quoted.0
 }
 
-/// What stands between quotes so far.
+/// The text between the quotes so far.
 struct Quoted(String);
 
 impl Write for Quoted {

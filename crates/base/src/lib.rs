@@ -1,14 +1,14 @@
-//! What [pinlane](https://docs.rs/pinlane) and its emulated device both need of the process, and
-//! nothing of CUDA.
+//! Shared by [pinlane](https://docs.rs/pinlane) and its emulated device: helpers for the process,
+//! without CUDA.
 //!
 //! | module | what it has |
 //! |---|---|
 //! | [`process`] | marks that tell a process from its forked children; values of each process |
-//! | [`thread`] | threads that a forked child can start, too |
+//! | [`thread`] | threads that a forked child can also start |
 //! | [`lock`] | locks without poisoning |
-//! | [`sanitizer`] | what a thread sanitizer of the program is told |
+//! | [`sanitizer`] | annotations for the program's thread sanitizer |
 //! | [`json`] | strings of JSON |
-//! | [`sources`] | where the sources of a crate lie |
+//! | [`sources`] | the place of a crate's sources |
 //!
 //! It is not covered by semantic versioning.
 
@@ -21,5 +21,5 @@ pub mod sanitizer;
 pub mod sources;
 pub mod thread;
 
-/// This crate's own.
+/// The sources of this crate.
 pub const SOURCES: sources::Sources = own_sources!("lib.rs");

@@ -7,39 +7,39 @@ pub use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// As `std::sync::Mutex`.
+/// Like `std::sync::Mutex`.
 #[derive(Debug, Default)]
 pub struct Mutex<T>(std::sync::Mutex<T>);
 
-/// As `std::sync::Condvar`.
+/// Like `std::sync::Condvar`.
 #[derive(Debug, Default)]
 pub struct Condvar(std::sync::Condvar);
 
 impl<T> Mutex<T> {
-    /// A lock that nobody holds.
+    /// An unlocked lock.
     pub const fn new(value: T) -> Self {
         Mutex(std::sync::Mutex::new(value))
     }
 
-    /// Blocks until nobody else holds the lock.
+    /// Blocks until no other thread holds the lock.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The value, which the caller alone has.
+    /// The value, to which the caller has exclusive access.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Condvar {
-    /// One that nobody waits for.
+    /// A condition without waiting threads.
     pub const fn new() -> Self {
         Condvar(std::sync::Condvar::new())
     }
 
-    /// Lets go of the lock, sleeps until notified (or wakes up without), and takes the lock again.
+    /// Releases the lock, sleeps until notified (or wakes up spuriously), and takes the lock again.
     pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,12 +53,12 @@ impl Condvar {
         self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Wakes one of those that wait.
+    /// Wakes one of the waiting threads.
     pub fn notify_one(&self) {
         self.0.notify_one();
     }
 
-    /// Wakes all that wait.
+    /// Wakes all waiting threads.
     pub fn notify_all(&self) {
         self.0.notify_all();
     }

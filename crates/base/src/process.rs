@@ -1,8 +1,8 @@
-//! Which process a call comes from, and whether that is ending.
+//! The process of a call, and whether it is ending.
 //!
-//! After `fork` a child must not use what its parent made for itself alone: locks may be held there
-//! for ever, and the parent's threads do not exist. Every [`Process`] mark taken before the fork is
-//! stale in the child.
+//! After `fork` a child must not use its parent's private objects: their locks may be held forever,
+//! and the parent's threads do not exist. Every [`Process`] mark taken before the fork is stale in
+//! the child.
 
 use std::any::Any;
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ extern "C" fn note_exit() {
     EXITING.store(true, Ordering::Relaxed);
 }
 
-/// Whether the process is ending: `main` has returned, or somebody has called `exit`.
+/// Whether the process is ending: `main` has returned, or a thread has called `exit`.
 pub fn is_exiting() -> bool {
     EXITING.load(Ordering::Relaxed)
 }
@@ -43,8 +43,8 @@ impl Process {
         let new = NEXT.fetch_add(1, Ordering::Relaxed);
         let mark = match cell.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => {
-                // SAFETY: `note_exit` is a plain function and is there for the whole life of the
-                // process. If this fails, the end of the process goes unnoticed.
+                // SAFETY: `note_exit` is a plain function and stays for the whole life of the
+                // process. If this fails, the end of the process is not noticed.
                 unsafe { libc::atexit(note_exit) };
                 new
             }
@@ -68,7 +68,7 @@ impl Process {
     }
 }
 
-/// The process that asks first, and not its children. Takes no lock.
+/// Identifies the process that asks first, not its children. Takes no lock.
 pub struct FirstProcess(AtomicU32);
 
 impl FirstProcess {
@@ -93,9 +93,9 @@ impl FirstProcess {
 
 static CELL: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// Where the mark of the process is. A forked child finds 0 there: the kernel gives it a page of
-/// zeros, even after `clone` or `_Fork`, where the C library runs no handlers. Kernels before 4.14
-/// do not, and a handler writes the 0. A child that shares its parent's memory (`vfork`,
+/// The cell with the mark of the process. A forked child finds 0 there: the kernel gives it a page
+/// of zeros, even after `clone` or `_Fork`, after which the C library runs no handlers. Kernels
+/// before 4.14 do not, so a handler writes the 0. A child that shares its parent's memory (`vfork`,
 /// `CLONE_VM`) counts as its parent.
 fn cell() -> &'static AtomicU32 {
     static ORDINARY: AtomicU32 = AtomicU32::new(0);
@@ -104,9 +104,9 @@ fn cell() -> &'static AtomicU32 {
     if let Some(cell) = unsafe { known.as_ref() } {
         return cell;
     }
-    // SAFETY: `mark_is_stale` is a plain function, is there for the whole life of the process, and
+    // SAFETY: `mark_is_stale` is a plain function, stays for the whole life of the process, and
     // makes only atomic accesses, which are allowed in a forked child. Registering it twice does no
-    // harm. If it fails (out of memory), the kernel's page of zeros must do.
+    // harm. If it fails (out of memory), only the kernel's page of zeros remains.
     unsafe { libc::pthread_atfork(None, None, Some(mark_is_stale)) };
     let new = wiped_cell().unwrap_or(&ORDINARY);
     let place = ptr::from_ref(new).cast_mut();
@@ -120,9 +120,9 @@ fn cell() -> &'static AtomicU32 {
     }
 }
 
-/// Keeps the library that this code is in, if it is in one that `dlclose` would unload: handlers of
-/// signals and of the end of the process stay behind, and so do threads. Not called in a forked
-/// child, where the linker's lock may be held for ever.
+/// Keeps the library of this code loaded if `dlclose` would unload it: handlers of signals and of
+/// the end of the process remain, and so do threads. Not called in a forked child, where the
+/// linker's lock may be held forever.
 fn stay_loaded() {
     // SAFETY: the struct is of pointers, for which 0 is a value; the first call fills it. The
     // second one loads nothing: the library of that name is the one that runs.
@@ -157,7 +157,7 @@ fn wiped_cell() -> Option<&'static AtomicU32> {
     }
     // SAFETY: the page is mapped and ours; the advice changes no contents here.
     if unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } != 0 {
-        // SAFETY: the mapping is ours alone, and nobody has its address.
+        // SAFETY: the mapping is ours, and nothing else has its address.
         unsafe { libc::munmap(page, bytes) };
         return None;
     }
@@ -208,7 +208,7 @@ impl<T: Default + Send + Sync> PerProcess<T> {
             // SAFETY: just made, and never freed from now on.
             Ok(_) => unsafe { &(*new).value },
             Err(first) => {
-                // SAFETY: nobody else has seen it.
+                // SAFETY: no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
                 // SAFETY: another thread of this process was first: its value is not null and never
                 // freed.
@@ -225,7 +225,7 @@ pub fn call_user(f: impl FnOnce()) {
     }
 }
 
-/// Ends a panic of user code. The payload is theirs too, and dropping it may panic again; the
+/// Ends a panic of user code. The payload is the user's too, and dropping it may panic again. The
 /// second payload is forgotten.
 pub fn discard_panic(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {

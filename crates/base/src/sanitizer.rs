@@ -1,23 +1,23 @@
-//! What a thread sanitizer of the program is told, if there is one (ThreadSanitizer, by clang or
+//! Annotations for the program's thread sanitizer, if there is one (ThreadSanitizer, by clang or
 //! gcc with `-fsanitize=thread`).
 //!
 //! It sees the loads and stores of code that was compiled for it, and every call of `memcpy`,
-//! `free` and their like. It knows of order by the locks of the C library and by atomic operations
-//! in such code. This library is compiled without it: its locks are not seen, and its calls of
-//! `memcpy` are. So it says two things itself:
+//! `free` and similar functions. It knows the order by locks of the C library and by atomic
+//! operations in such code. This library is compiled without it: the sanitizer sees its calls of
+//! `memcpy`, but not its locks. So the library announces two things:
 //!
-//! * where its own code runs ([`ours`]), whose loads and stores are not to be looked at, and where
-//!   the program's functions are called from there ([`theirs`]);
-//! * what it orders for the program ([`release`], [`acquire`]): a host function and who waits for
-//!   it, a block and its next user, a request and its callback.
+//! * where its own code runs ([`ours`]), whose loads and stores the sanitizer must ignore, and
+//!   where that code calls the program's functions ([`theirs`]);
+//! * what it orders for the program ([`release`], [`acquire`]): a host function before the thread
+//!   that waits for it, a block before its next user, a request before its callback.
 //!
-//! Without a sanitizer that is one load and one branch each. A build of this library that is
-//! instrumented itself says nothing: `--cfg pinlane_instrumented`.
+//! Without a sanitizer that is one load and one branch each. An instrumented build of this library
+//! announces nothing: `--cfg pinlane_instrumented`.
 //!
 //! # Invariants
 //!
-//! * A thread counts how often it was told not to look. `ours` and `theirs` leave the count as they
-//!   found it, after a panic too.
+//! * The sanitizer counts for each thread how often it must ignore accesses. `ours` and `theirs`
+//!   restore the count, also after a panic.
 //! * The addresses of [`release`] and [`acquire`] only name things. Nothing is stored there.
 
 use std::cell::Cell;
@@ -34,7 +34,7 @@ const PRESENT: u8 = 2;
 
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Functions of the sanitizer's, in the order of [`NAMES`].
+/// Functions of the sanitizer, in the order of [`NAMES`].
 static FUNCTIONS: [AtomicPtr<c_void>; 6] = [const { AtomicPtr::new(ptr::null_mut()) }; 6];
 
 const NAMES: [&CStr; 6] = [
@@ -51,7 +51,8 @@ const ACQUIRE: usize = 4;
 const RELEASE: usize = 5;
 
 thread_local! {
-    /// Whether the thread is in code of ours. It needs no destructor, so it outlives all others.
+    /// Whether the thread is in our code. It needs no destructor, so it outlives all other
+    /// thread-locals.
     static IS_OURS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -65,7 +66,7 @@ pub fn is_there() -> bool {
     }
 }
 
-/// Threads may look at the same time: they find the same.
+/// Several threads may search at the same time, with the same result.
 #[cold]
 fn look() -> bool {
     let found = NAMES.map(|name| {
@@ -80,15 +81,15 @@ fn look() -> bool {
     is_there
 }
 
-/// The sanitizer looks no more, or looks again.
+/// Lets the sanitizer ignore the thread's accesses, or check them again.
 #[cold]
 fn switch(functions: [usize; 2]) {
     for function in functions {
         let at = FUNCTIONS[function].load(Ordering::Relaxed);
         // SAFETY: `STATE` says that it was found under this name: it is a function of the
-        // sanitizer's, and has taken a file and a line in every version.
+        // sanitizer, and takes a file and a line in every version.
         let function: unsafe extern "C" fn(*const c_char, c_int) = unsafe { mem::transmute(at) };
-        // SAFETY: the name of the file is a C string, and lives for ever.
+        // SAFETY: the name of the file is a C string, and lives forever.
         unsafe { function(c"pinlane".as_ptr(), 0) };
     }
 }
@@ -96,14 +97,14 @@ fn switch(functions: [usize; 2]) {
 #[cold]
 fn tell(function: usize, at: usize) {
     let function = FUNCTIONS[function].load(Ordering::Relaxed);
-    // SAFETY: `STATE` says that it was found under this name: it is a function of the sanitizer's,
+    // SAFETY: `STATE` says that it was found under this name: it is a function of the sanitizer,
     // and takes an address.
     let function: unsafe extern "C" fn(*mut c_void) = unsafe { mem::transmute(function) };
-    // SAFETY: it does not use what is at the address, which is one of the process's memory.
+    // SAFETY: it does not access the memory at the address, which belongs to the process.
     unsafe { function(ptr::without_provenance_mut(at)) };
 }
 
-/// Puts a thread back to where it was.
+/// Restores the state of a thread.
 struct Back {
     was_ours: bool,
 }
@@ -136,14 +137,14 @@ pub fn ours<R>(work: impl FnOnce() -> R) -> R {
     as_who(true, work)
 }
 
-/// Runs code of the program's from inside ours.
+/// Runs the program's code from inside ours.
 #[inline]
 pub fn theirs<R>(work: impl FnOnce() -> R) -> R {
     as_who(false, work)
 }
 
-/// What this thread has done so far is ordered before what any thread does after an
-/// [`acquire`] of the same address.
+/// Orders the work of this thread so far before the work of any thread after an [`acquire`] of the
+/// same address.
 #[inline]
 pub fn release(at: usize) {
     if is_there() {
@@ -168,8 +169,8 @@ mod tag {
     use std::ptr;
     use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-    /// How many things can be told apart that have no address. Beyond that, some share one: more is
-    /// ordered for the sanitizer than for the program, and races may be missed.
+    /// The number of distinct tags. Beyond that, things share a tag: the sanitizer then assumes
+    /// more order than the program has, and may miss races.
     const TAGS: usize = 8192;
     static ADDRESSES: [AtomicU64; TAGS] = [const { AtomicU64::new(0) }; TAGS];
 

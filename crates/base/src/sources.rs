@@ -1,20 +1,19 @@
-//! Where the sources of a crate lie, as debug information names them.
+//! The place of a crate's sources, as in debug information.
 //!
-//! Whoever looks for the program's own line in a backtrace leaves out the lines of these crates.
-//! Packed crates lie in folders of their own, so each says where it is:
-//! [`own_sources!`](crate::own_sources).
+//! The search for the program's own line in a backtrace skips the lines of these crates. Packed
+//! crates are in separate folders, so each names its place: [`own_sources!`](crate::own_sources).
 
 /// The folder of a crate's sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// One of them, as the compiler was given it, and its path inside the folder.
+    /// One of them, with the path that the compiler got, and its path inside the folder.
     file: &'static str,
     inside: &'static str,
     /// The folder of the crate's Cargo.toml.
     package: &'static str,
 }
 
-/// Those of the crate that calls it, in the file of that path inside `src`.
+/// The sources of the calling crate. The argument is the path of the calling file inside `src`.
 #[macro_export]
 macro_rules! own_sources {
     ($inside:literal) => {
@@ -29,8 +28,8 @@ impl Sources {
         Sources { file, inside, package }
     }
 
-    /// Whether a file is one of them. A backtrace names it by a whole path, or, below the current
-    /// folder `here`, by one that begins with a point.
+    /// Whether a file is one of them. A backtrace names it by an absolute path, or, below the
+    /// current folder `here`, by one that begins with a dot.
     #[must_use]
     pub fn contain(&self, file: &str, here: &str) -> bool {
         if self.file.strip_suffix(self.inside).is_some_and(|folder| file.starts_with(folder)) {

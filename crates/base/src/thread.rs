@@ -1,13 +1,13 @@
 //! Threads of this crate.
 //!
 //! They are started by `pthread_create`. A thread of the standard library takes a lock of the whole
-//! process as it starts and as it ends (for its message about stacks that overflow). A child that
-//! is forked at that moment finds the lock held for ever, and could start no such thread, nor end
-//! one. Threads of this crate never take it (soundness rule 22).
+//! process when it starts and when it ends (for its message about stack overflows). In a child that
+//! is forked at that moment the lock stays held forever, and the child can neither start nor end
+//! such a thread. Threads of this crate never take it (soundness rule 22).
 //!
-//! Otherwise they are as the standard library's: they inherit the mask of signals, thread-locals
-//! are dropped as they end, and a panic ends the thread alone, after its message. They have no
-//! signal stack.
+//! Otherwise they are like the standard library's: they inherit the signal mask, thread-locals are
+//! dropped at their end, and a panic ends only the thread, after its message. They have no signal
+//! stack.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::process::{Process, discard_panic};
 use crate::sanitizer::ours;
 
-/// Bytes, the last one 0: what the system keeps of a thread's name.
+/// The bytes that the system keeps of a thread's name; the last one is 0.
 type Name = [u8; 16];
 
 thread_local! {
@@ -37,25 +37,25 @@ pub fn name() -> String {
     String::from_utf8_lossy(own).into_owned()
 }
 
-/// A thread that somebody may wait for. Dropped, it goes on alone.
+/// A thread that can be joined. If this is dropped, the thread continues detached.
 pub struct Thread {
     id: libc::pthread_t,
     process: Process,
 }
 
 impl Thread {
-    /// Blocks until it has ended. False if it panicked. In a forked child, where it is not, false
-    /// at once.
+    /// Blocks until it has ended. False if it panicked. In a forked child, where it does not exist,
+    /// false at once.
     pub fn join(self) -> bool {
         let thread = ManuallyDrop::new(self);
         if !thread.process.is_current() {
             return false;
         }
         let mut panicked = ptr::null_mut();
-        // SAFETY: a thread of this process, which nobody has joined or detached: both take the
+        // SAFETY: a thread of this process, neither joined nor detached yet: both take the
         // `Thread`. `panicked` is a live pointer for the call to write.
         if unsafe { libc::pthread_join(thread.id, &raw mut panicked) } != 0 {
-            // What it borrows must not end before it.
+            // Its borrows must not end before it.
             std::process::abort();
         }
         panicked.is_null()
@@ -65,31 +65,31 @@ impl Thread {
 impl Drop for Thread {
     fn drop(&mut self) {
         if self.process.is_current() {
-            // SAFETY: a thread of this process, which nobody has joined or detached: both take the
+            // SAFETY: a thread of this process, neither joined nor detached yet: both take the
             // `Thread`.
             unsafe { libc::pthread_detach(self.id) };
         }
     }
 }
 
-/// No thread could be started. Everything that was meant for it is here: it may be in use by a
-/// device, and is dropped only if the caller does that (soundness rule 19).
+/// No thread could be started. This has the values for the thread: a device may use them, so only
+/// the caller drops them (soundness rule 19).
 pub struct Refused<T> {
-    /// Why.
+    /// The cause.
     pub error: io::Error,
-    /// What was meant for it.
+    /// The value for the thread.
     pub owned: T,
 }
 
-/// What a new thread is given.
+/// The data of a new thread.
 struct Start<T, W> {
     name: Name,
     owned: T,
     work: W,
 }
 
-/// Starts a thread that calls `work(owned)`. Of the name, 15 bytes are kept. What must not be
-/// dropped if there is no thread is in `owned`, not in the closure.
+/// Starts a thread that calls `work(owned)`. Keeps 15 bytes of the name. Put values that must not
+/// be dropped without a thread into `owned`, not into the closure.
 pub fn start<T: Send + 'static>(
     name: &str,
     owned: T,
@@ -142,7 +142,7 @@ pub fn with_helpers<R>(
 
 /// # Safety
 ///
-/// * What `owned` and `work` borrow outlives the thread.
+/// * The borrows of `owned` and `work` outlive the thread.
 unsafe fn start_borrowing<T: Send, W: FnOnce(T) + Send>(
     name: &str,
     owned: T,
@@ -152,8 +152,8 @@ unsafe fn start_borrowing<T: Send, W: FnOnce(T) + Send>(
     let bytes = name.len().min(kept.len() - 1);
     kept[..bytes].copy_from_slice(&name.as_bytes()[..bytes]);
     let start = Box::into_raw(Box::new(Start { name: kept, owned, work }));
-    // SAFETY: a `Start` of these types, which nobody else has; that what it borrows lives for long
-    // enough is the caller's duty.
+    // SAFETY: a `Start` of these types, which nothing else has. The caller ensures that its borrows
+    // live long enough.
     match unsafe { create(run::<T, W>, start.cast()) } {
         Ok(id) => Ok(Thread { id, process: Process::current() }),
         Err(error) => {
@@ -187,7 +187,7 @@ unsafe fn create(
     }
 }
 
-/// As for the standard library's threads: 2 MiB, or what the environment asks for.
+/// As for the standard library's threads: 2 MiB, or the size in the environment.
 fn stack_bytes() -> usize {
     static BYTES: AtomicUsize = AtomicUsize::new(0);
     let known = BYTES.load(Ordering::Relaxed);
