@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_ulonglong};
 
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Capture, DriverResult};
+use pinlane_driver::{Call, Capture, DriverResult};
 use pinlane_emulator::{CaptureMode, Emulator};
 
 use crate::abi::{Handle, Out};
@@ -52,7 +52,7 @@ cuda! {
         let captured = gpu.stream_end_capture(stream(gpu, handle, per_thread)?)?;
         match graph.check() {
             Ok(()) => graph.put(captured),
-            // Nobody wants it.
+            // The program drops it.
             Err(_) => gpu.graph_destroy(captured),
         }
     }
@@ -74,7 +74,7 @@ cuda! {
         cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz
     ](handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>) |gpu, per_thread| {
         out.put(status(gpu, handle, per_thread)?)?;
-        id.put_if_any(0);
+        id.put_if_any(gpu.capture_id(stream(gpu, handle, per_thread)?).unwrap_or(0));
         Ok(())
     }
 
@@ -85,6 +85,34 @@ cuda! {
             let was = mode_of(number).map(|mode| gpu.exchange_capture_mode(mode));
             let was = was.map(|was| MODES.iter().position(|&mode| mode == was));
             was.ok().flatten().map_or(number, |was| was as c_uint)
+        })
+    }
+
+    // With NULL for the nodes, it gives only their count.
+    fn [cudaGraphGetNodes, cuGraphGetNodes](
+        graph: Handle, nodes: Out<Handle>, count: Out<usize>,
+    ) |gpu| {
+        count.check()?;
+        let all = gpu.graph_nodes(graph)?;
+        if nodes.check().is_err() {
+            return count.put(all.len());
+        }
+        count.exchange(|room| {
+            for at in 0..room {
+                let node = all.get(at).copied().unwrap_or(0);
+                nodes.at(at * size_of::<Handle>()).cast().put_if_any(node);
+            }
+            room.min(all.len())
+        })
+    }
+
+    fn [cudaGraphNodeGetType, cuGraphNodeGetType](node: Handle, kind: Out<c_int>) |gpu| {
+        kind.put(match gpu.graph_node(node)? {
+            Call::CopyH2D | Call::CopyD2H | Call::CopyD2D | Call::CopyPeer | Call::CopyBatch => 1,
+            Call::Fill => 2,
+            Call::LaunchHost => 3,
+            // A kernel.
+            _ => 0,
         })
     }
 

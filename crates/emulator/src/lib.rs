@@ -17,7 +17,7 @@
 //!    memory      of devices and of the host      enqueue   what a call does
 //!    operation   what streams are given          execute   what operations do
 //!    races       what orders them                copies, kernels, launches   what some do
-//!    schedule    when they run, and when host    capture, graphs   what captures forbid
+//!    schedule    when they run, and when host    capture   what captures forbid
 //!                functions are called            loss      devices that are lost
 //!    watch       what the host does to memory    liberties what CUDA leaves open
 //!                in use, and stand-ins to theirs

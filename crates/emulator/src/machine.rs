@@ -264,6 +264,8 @@ pub enum CaptureMode {
 #[derive(Debug)]
 pub(super) struct Graph {
     pub(super) nodes: Vec<Action>,
+    /// The number of the first node; no two nodes of the machine have the same.
+    pub(super) first: u64,
     /// What an executable graph holds for its life: its replays use it (rule 34).
     pub(super) held: Vec<(HostUse, u64)>,
 }

@@ -73,6 +73,24 @@ fn what_cuda_refuses_is_refused_and_what_it_forbids_is_found() {
     }
 }
 
+fn graphs_have_nodes(headers: Option<&Path>) {
+    in_all_modes(&program("nodes", headers), |run| {
+        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
+        assert!(run.findings.is_empty(), "{run:?}");
+    });
+}
+
+#[test]
+fn a_captured_graph_says_what_it_consists_of() {
+    graphs_have_nodes(None);
+}
+
+#[test]
+fn a_captured_graph_says_it_as_the_headers_of_the_toolkit_declare_it() {
+    let Some(headers) = toolkit() else { return };
+    graphs_have_nodes(Some(headers));
+}
+
 #[test]
 fn the_host_cannot_touch_memory_of_a_device() {
     let run = program("touched", None).eager();

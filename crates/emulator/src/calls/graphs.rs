@@ -13,6 +13,9 @@ use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, Capture, DriverResult, RawStream};
 
+/// What the handle of a node ends with; before it stands the node's number.
+const NODE_TAG: usize = 0xd;
+
 impl Emulator {
     /// Whether a stream is capturing. `cudaStreamIsCapturing`
     ///
@@ -96,10 +99,46 @@ impl Emulator {
 
     /// Whether a stream is captured.
     pub fn is_capturing(&self, stream: RawStream) -> bool {
+        self.capture_id(stream).is_some()
+    }
+
+    /// The number of a stream's capture, which no other capture of the machine has.
+    /// `cudaStreamGetCaptureInfo`
+    pub fn capture_id(&self, stream: RawStream) -> Option<u64> {
         self.with(|machine| {
             let key = machine.resolve(self.call_name(), stream).ok();
-            let stream = key.and_then(|key| machine.streams.get(key));
-            stream.is_some_and(|stream| stream.capture.is_some())
+            let stream = key.and_then(|key| machine.streams.get(key))?;
+            Some(machine.captures.handle(stream.capture?) as u64)
+        })
+    }
+
+    /// The handles of a graph's nodes, in the order of their capture. `cudaGraphGetNodes`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if there is no such graph.
+    pub fn graph_nodes(&self, graph: usize) -> DriverResult<Vec<usize>> {
+        self.with(|machine| {
+            let key = machine.graph(self.call_name(), graph)?;
+            let graph = machine.graphs.get(key).expect("just found");
+            let numbers = graph.first..graph.first + graph.nodes.len() as u64;
+            Ok(numbers.map(|number| (number as usize) << 4 | NODE_TAG).collect())
+        })
+    }
+
+    /// The call that a node was captured from. `cudaGraphNodeGetType`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such node.
+    pub fn graph_node(&self, node: usize) -> DriverResult<Call> {
+        self.with(|machine| {
+            let of = |graph: &Graph| {
+                let at = ((node >> 4) as u64).checked_sub(graph.first)?;
+                graph.nodes.get(at as usize).map(Action::call)
+            };
+            let mut graphs = machine.graphs.values().filter(|_| node & 0xf == NODE_TAG);
+            graphs.find_map(of).ok_or(CudaCode::INVALID_VALUE)
         })
     }
 
@@ -168,7 +207,9 @@ impl Machine {
 
     /// Gives the handle of a new graph, which holds that memory.
     fn keep_graph(&mut self, nodes: Vec<Action>, held: Vec<(HostUse, u64)>) -> usize {
-        let key = self.graphs.insert(Graph { nodes, held });
+        let first = self.operations + 1;
+        self.operations += nodes.len() as u64;
+        let key = self.graphs.insert(Graph { nodes, first, held });
         self.graphs.handle(key)
     }
 }
