@@ -38,8 +38,7 @@ struct Arrays {
 impl Arrays {
     /// # Errors
     ///
-    /// `INVALID_VALUE` for NULL, for no attributes, for attributes of no copy, and for orders and
-    /// flags that there are not.
+    /// `INVALID_VALUE` for NULL, no attributes, attributes of no copy, unknown orders and flags.
     fn entries(&self) -> DriverResult<Vec<BatchEntry>> {
         let invalid = CudaCode::INVALID_VALUE;
         if self.kinds == 0 || self.kinds > self.count || self.firsts.get()? != 0 {
@@ -122,7 +121,7 @@ impl Operand {
 impl VolumeCopy {
     /// # Errors
     ///
-    /// `INVALID_VALUE` for nothing to copy, and for what there is not; `NOT_SUPPORTED` for arrays.
+    /// `INVALID_VALUE` for an empty extent, and for unknown numbers; `NOT_SUPPORTED` for arrays.
     fn entries(self) -> DriverResult<Vec<BatchEntry>> {
         let VolumeCopy { src, dst, extent, order, flags } = self;
         let kinds = [src.kind, dst.kind];
@@ -166,8 +165,8 @@ fn copy_volumes(
     unsafe { gpu.copy_batch(stream, &entries.concat()) }
 }
 
-/// CUDA 12 has one argument more, ahead of the others at the end: which copy has failed. Here it is
-/// none in particular.
+/// CUDA 12 has one more argument before the last ones: the copy that has failed. The machine names
+/// no copy.
 fn none_has_failed(failed: Handle) {
     Out::<usize>::of(failed).put_if_any(usize::MAX);
 }

@@ -1,6 +1,6 @@
-//! What every call does: it finds the machine, keeps panics on this side, and reports what was
-//! found. Calls of the runtime note their errors for `cudaGetLastError`; calls of the driver need
-//! `cuInit` and, most of them, a context.
+//! What every call does: it finds the machine, catches panics, and reports findings. Calls of the
+//! runtime note their errors for `cudaGetLastError`; calls of the driver need `cuInit`, and most of
+//! them a context.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -15,12 +15,12 @@ use crate::driver::{self, contexts};
 use crate::machine::Process;
 use crate::{host_functions, lines, machine, report};
 
-/// Declares functions of C, each by way of the function that is named first.
+/// Declares functions of C. `$call` runs the body of each.
 ///
 /// `fn name(arguments) |gpu| { ... }` is one function. `fn name / other(arguments)
-/// |gpu, per_thread| { ... }` is two: what programs call that were compiled for per-thread default
-/// streams has the second name. A list in brackets gives several names to one body. The block gives
-/// a `DriverResult<()>`.
+/// |gpu, per_thread| { ... }` is two: programs that were compiled for per-thread default streams
+/// call the second name. A list in brackets gives several names to one body. The block gives a
+/// `DriverResult<()>`.
 macro_rules! calls {
     ($call:path;) => {};
     (
@@ -148,7 +148,7 @@ fn noted_by<F>(here: &u8, _work: &F) -> lines::Noted {
     lines::Noted::new::<F>(here)
 }
 
-/// What the call fails with, as things are, before it is made.
+/// The error of a call that may not be made now.
 fn refusal(process: &Process, api: Api, name: &str) -> Option<CudaCode> {
     if process.gpu.is_in_host_function()
         && let Some(code) = host_functions::refusal(&process.gpu, name)

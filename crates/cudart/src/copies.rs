@@ -18,7 +18,8 @@ pub const INVALID_PITCH: CudaCode = CudaCode(12);
 /// `cudaMemcpyDeviceToDevice`
 const WITHIN: c_uint = 3;
 
-/// Lines are no longer than the pitches. Of nothing nobody asks. Of one line a pitch of 0 is none.
+/// Lines are no longer than the pitches. Copies of no bytes are not checked, nor is the pitch of
+/// one line if it is 0.
 fn check_pitch(pitch: usize, (width, height): (usize, usize)) -> DriverResult<()> {
     match height {
         0 => Ok(()),
@@ -142,7 +143,7 @@ cuda! {
     }
 }
 
-/// Of nothing nobody asks.
+/// Both devices exist. Copies of no bytes are not checked.
 fn check_devices(gpu: &Emulator, (dst, src): (c_int, c_int), bytes: usize) -> DriverResult<()> {
     let count = gpu.devices()?;
     let there = (0..count).contains(&dst) && (0..count).contains(&src);

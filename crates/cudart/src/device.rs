@@ -215,7 +215,7 @@ fn bus_id(device: c_int) -> String {
     format!("0000:{:02X}:00.0", device + 1)
 }
 
-/// A function of the driver. That there is none is no error.
+/// A function of the driver. For an unknown one the call succeeds.
 fn entry_point(
     name: *const c_char,
     out: Out<Handle>,

@@ -10,10 +10,11 @@ use crate::abi::{Handle, Out};
 use crate::driver::contexts::stream;
 use crate::streams::check_external;
 
-/// `cudaEventDisableTiming`, and all flags that there are.
+/// `cudaEventDisableTiming`
 const DISABLE_TIMING: c_uint = 2;
 /// `cudaEventInterprocess`, which has no timing.
 const INTERPROCESS: c_uint = 4;
+/// All flags.
 const FLAGS: c_uint = 7;
 
 fn create(gpu: &Emulator, out: Out<Handle>, flags: c_uint) -> DriverResult<()> {

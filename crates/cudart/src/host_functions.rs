@@ -4,7 +4,7 @@
 use pinlane_driver::CudaCode;
 use pinlane_emulator::Emulator;
 
-/// Calls that say nothing of a context, and calls that have checks of their own before they refuse.
+/// Calls that are not about a context, and calls with checks of their own before they refuse.
 const ANSWERED: [&str; 22] = [
     "__cuda",
     "cudaGetLastError",
@@ -30,7 +30,7 @@ const ANSWERED: [&str; 22] = [
     "cuGetExportTable",
 ];
 
-/// What a call fails with inside a host function.
+/// The error of a call inside a host function.
 pub fn refusal(gpu: &Emulator, name: &str) -> Option<CudaCode> {
     if ANSWERED.iter().any(|start| name.starts_with(start)) {
         return None;

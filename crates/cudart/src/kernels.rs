@@ -2,7 +2,7 @@
 //! here is in `stand_ins.rs`.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
@@ -27,7 +27,7 @@ struct Launch {
 thread_local! {
     /// `<<<...>>>` pushes, and the stub that it calls pops. With each launch, where it is.
     static PUSHED: RefCell<Vec<(Launch, Callers)>> = const { RefCell::new(Vec::new()) };
-    /// Where the launch is that was popped last: the stub has no line of the program.
+    /// The callers of the launch that was popped last: the stub has no line of the program.
     static POPPED: Cell<Callers> = const { Cell::new(Callers::NONE) };
 }
 
@@ -144,16 +144,16 @@ cuda! {
         check(kernel)
     }
 
-    fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        out: Out<c_int>, kernel: *const c_void, threads: c_int, _shared: usize,
+    // Shared memory and flags do not count.
+    fn [
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor,
+        cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+    ](
+        out: Out<c_int>, kernel: *const c_void, threads: c_int,
     ) |_face| {
-        blocks(out, kernel, threads)
-    }
-
-    fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        out: Out<c_int>, kernel: *const c_void, threads: c_int, _shared: usize, _flags: c_uint,
-    ) |_face| {
-        blocks(out, kernel, threads)
+        out.check()?;
+        check(kernel)?;
+        out.put(resident(threads)?)
     }
 
     fn cudaOccupancyAvailableDynamicSMemPerBlock(
@@ -179,10 +179,4 @@ pub fn resident(threads: c_int) -> DriverResult<c_int> {
         _ if threads as u64 > MOST_THREADS => Ok(0),
         _ => Ok((2048 / threads).min(32)),
     }
-}
-
-fn blocks(out: Out<c_int>, kernel: *const c_void, threads: c_int) -> DriverResult<()> {
-    out.check()?;
-    check(kernel)?;
-    out.put(resident(threads)?)
 }

@@ -1,12 +1,12 @@
 //! The lines of the program that make calls, for findings.
 //!
 //! A call notes the first addresses outside of this library that it returns to. Only a finding asks
-//! for their lines, which the debug information of the program and its libraries tells.
+//! for their lines, which stand in the debug information of the program and its libraries.
 //!
-//! To walk through the frames takes microseconds. But each function of this library keeps the
-//! address that it returns to at the same distance from its variables. So where that is need be
-//! found once, and an address that was met before need not be walked from again, unless it has no
-//! line: then those behind it count.
+//! A walk through the frames takes microseconds. But each function of this library keeps the
+//! address that it returns to at the same distance from its variables. So a walk finds that
+//! distance once, and an address that was met before needs no other walk, unless it has no line:
+//! then its callers count.
 
 use std::any::type_name;
 use std::cell::RefCell;
@@ -31,7 +31,7 @@ pub struct Noted(Option<Callers>);
 
 impl Noted {
     /// `F` is a type that only the called function has, and `here` a variable in its frame, or in
-    /// that of a function of `F` which nobody else calls.
+    /// that of a function of `F` with one caller.
     #[inline]
     pub fn new<F>(here: &u8) -> Self {
         if !are_wanted() {
@@ -54,7 +54,7 @@ const RETURNS: usize = 16;
 /// A function that was called.
 struct Function {
     name: &'static str,
-    /// From a variable in its frame to where the address is that it returns to.
+    /// The distance from a variable in its frame to the address that it returns to.
     distance: usize,
     /// Addresses that it has returned to.
     returns: Vec<usize>,
@@ -64,7 +64,7 @@ thread_local! {
     static MET: RefCell<Vec<Function>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Addresses without a line: those behind them count.
+/// Addresses without a line: their callers count.
 static LINELESS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 /// Whether there are any.
 static ARE_LINELESS: AtomicBool = AtomicBool::new(false);
@@ -92,7 +92,7 @@ fn callers_of(name: &'static str, here: *const u8) -> Callers {
 /// The address that a function returns to, if it was met before.
 fn known_return(met: &[Function], name: &'static str, here: *const u8) -> Option<usize> {
     let function = met.iter().find(|function| std::ptr::eq(function.name, name))?;
-    // SAFETY: the frame of the function lies behind `here`, and the address that it returns to at
+    // SAFETY: the frame of the function lies above `here`, and the address that it returns to at
     // this distance, as was found when it was called before.
     let at = unsafe { here.byte_add(function.distance).cast::<usize>().read_volatile() };
     function.returns.contains(&at).then_some(at)

@@ -16,7 +16,7 @@ use crate::{lines, record, run};
 /// Findings name the program's lines, and none of this library's.
 static OWN: Sources = pinlane_base::own_sources!("machine.rs");
 
-/// The machine, and what the environment says of all calls.
+/// The machine, and what the environment says about all calls.
 pub struct Process {
     pub gpu: Emulator,
     /// The calls that fail, if some do.
@@ -36,7 +36,7 @@ pub fn is_forked() -> bool {
     IS_FORKED.load(Ordering::Relaxed)
 }
 
-/// What every call fails with in a forked child and once the driver has unloaded (rules 30 and 31).
+/// The error of every call in a forked child and once the driver has unloaded (rules 30 and 31).
 pub fn ended() -> Option<CudaCode> {
     if is_forked() {
         return Some(CudaCode::INITIALIZATION);
@@ -67,7 +67,7 @@ pub fn built() -> Option<&'static Process> {
 }
 
 impl Process {
-    /// What every call of the runtime fails with, as things are.
+    /// The error of a call of the runtime that may not be made now.
     pub fn refusal(&self) -> Option<CudaCode> {
         ended().or(self.missing)
     }

@@ -12,7 +12,7 @@ const ON_DEVICE: u64 = 1;
 /// `cudaCpuDeviceId`, `cudaInvalidDeviceId`
 const CPU: c_int = -1;
 const NOWHERE: c_int = -2;
-/// `cudaMemRangeAttributeLastPrefetchLocation`, and the last attribute that there is.
+/// `cudaMemRangeAttributeLastPrefetchLocation`, and the last attribute.
 const LAST_PREFETCH: c_int = 4;
 const LAST_ATTRIBUTE: c_int = 8;
 

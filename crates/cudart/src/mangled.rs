@@ -60,7 +60,7 @@ fn parameter<'a>(text: &'a str, seen: &mut Vec<usize>) -> Option<(usize, &'a str
             return Some((*seen.get(index)?, rest));
         }
         'b' | 'c' | 'a' | 'h' => 1,
-        // Only behind a pointer.
+        // Only after a pointer.
         'v' => 1,
         's' | 't' => 2,
         'i' | 'j' | 'f' | 'w' => 4,

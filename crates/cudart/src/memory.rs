@@ -26,7 +26,7 @@ pub fn alloc_managed(
     out.put(gpu.host_alloc(bytes, flags, true)?)
 }
 
-/// Allocates lines, each a pitch behind the one before it.
+/// Allocates lines. Each begins a pitch after the one before it.
 pub fn alloc_lines(
     gpu: &Emulator,
     out: Out<*mut c_void>,

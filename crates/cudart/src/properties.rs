@@ -79,7 +79,7 @@ static OTHERS: &[(c_int, c_int)] = &[
     (134, -1),
 ];
 
-/// The numbers of attributes that there are; those without a value are 0.
+/// Attributes have the numbers from 1 to this one. Those without a value are 0.
 const LAST_ATTRIBUTE: c_int = 147;
 
 /// Where the fields lie that are not in `ROWS`, in both versions.

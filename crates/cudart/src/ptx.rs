@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    /// Nobody has so much to copy from.
+    /// No launch has that many bytes to copy.
     #[test]
     fn parameters_that_no_kernel_has_make_no_module() {
         let kernel = |bytes: &str| read(&format!(".version 8.0 .entry k(.param .b8 a[{bytes}])"));

@@ -83,7 +83,7 @@ fn stand_in(kernel: &Kernel) -> Option<Known> {
 /// The sizes in a list that ends with 0.
 fn sizes_in(list: *const usize) -> Vec<usize> {
     let size = |index: usize| {
-        // SAFETY: the list ends with 0, and none is read behind that.
+        // SAFETY: the list ends with 0, and nothing after that is read.
         unsafe { list.add(index).read() }
     };
     (0..MOST_PARAMETERS).map(size).take_while(|&size| size != 0).collect()
@@ -129,7 +129,7 @@ impl Arguments {
 ///
 /// # Errors
 ///
-/// `INVALID_CONFIGURATION` for a block or grid that there is not; `INVALID_VALUE` where arguments
+/// `INVALID_CONFIGURATION` for an impossible block or grid; `INVALID_VALUE` where arguments
 /// are missing; what the machine says of the stream.
 pub fn launch(
     gpu: &Emulator,

@@ -18,7 +18,7 @@ const ATTACHES: [c_uint; 3] = [1, 2, 4];
 /// `cudaErrorIllegalState`
 const ILLEGAL_STATE: CudaCode = CudaCode(401);
 
-/// `cudaStreamNonBlocking`, and all flags that there are.
+/// `cudaStreamNonBlocking`, the only flag.
 const NON_BLOCKING: c_uint = 1;
 
 fn create(gpu: &Emulator, out: Out<Handle>, flags: c_uint, priority: c_int) -> DriverResult<()> {
@@ -174,7 +174,7 @@ cuda! {
         // SAFETY: `call_back` is called at most once with the box.
         let done = unsafe { gpu.launch_host(stream, call_back, call) };
         if done.is_err() {
-            // SAFETY: nobody has taken it over.
+            // SAFETY: the machine has not taken the box over.
             drop(unsafe { Box::from_raw(call.cast::<Call>()) });
         }
         done

@@ -1,4 +1,4 @@
-//! Copies and fills in three dimensions: planes one behind the other. There are no arrays.
+//! Copies and fills in three dimensions, plane after plane. There are no arrays.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -66,7 +66,7 @@ struct PeerVolume {
 impl PeerVolume {
     /// # Errors
     ///
-    /// `INVALID_DEVICE` for devices that there are not.
+    /// `INVALID_DEVICE` for unknown devices.
     fn checked(self, gpu: &Emulator) -> DriverResult<Volume> {
         gpu.check_device(self.src_device)?;
         gpu.check_device(self.dst_device)?;

@@ -1,6 +1,6 @@
-//! Contexts. Each thread has a stack of them; the one on top is current, and says which device is.
+//! Contexts. Each thread has a stack of them. The top one is current, and so is its device.
 //!
-//! A device's primary context is there as long as somebody retains it. The runtime does so from its
+//! A device's primary context lives as long as it is retained. The runtime retains it from its
 //! first call on, and makes it current on threads that have no other. A context that `cuCtxCreate`
 //! makes is a name for its device: what is made in it belongs to the device.
 
@@ -21,13 +21,13 @@ use crate::device;
 const INVALID_CONTEXT: CudaCode = CudaCode(201);
 const CONTEXT_IS_DESTROYED: CudaCode = CudaCode(709);
 
-/// What a context's handle begins with; behind it a number, of the device for primary contexts.
+/// What a context's handle begins with. A number follows: of the device, for primary contexts.
 const TAG: usize = 0xc0_0000_0000;
 const FIRST_CREATED: usize = 1 << 16;
 
 /// `CU_CTX_MAP_HOST`, as always under unified addressing.
 const MAPS_HOST: c_uint = 8;
-/// All flags that there are.
+/// All flags.
 const FLAGS: c_uint = 0xff;
 /// The ways to wait, of which a context has one.
 const SCHEDULES: c_uint = 7;
@@ -104,7 +104,7 @@ fn put_on_top(gpu: &Emulator, handle: Handle) {
     });
 }
 
-/// What calls that need a context fail with, as things are.
+/// The error of calls that need a context, if they may not be made now.
 pub fn refusal() -> Option<CudaCode> {
     match current() {
         None => Some(INVALID_CONTEXT),
@@ -153,8 +153,8 @@ pub fn stream(gpu: &Emulator, handle: Handle, per_thread: bool) -> DriverResult<
 
 /// The runtime makes a device current.
 fn chosen_by_runtime(gpu: &Emulator, device: c_int) {
-    // Most calls wait for no context that ends: a host function may be among them, by mistake, and
-    // that end waits for it.
+    // Most calls do not wait until a context has ended: the end of a context may wait for a host
+    // function that makes such a call by mistake.
     if !contexts().of_runtime.contains(&device) {
         let _lifetimes = lifetimes();
         let mut contexts = contexts();

@@ -29,7 +29,7 @@ fn now(
     copy(gpu, gpu.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
 }
 
-/// Lines of values, each a pitch behind the one before it, which is in bytes.
+/// Lines of values. Each begins a pitch, in bytes, after the one before it.
 pub struct Fill {
     pub dst: *mut c_void,
     pub pitch: usize,
@@ -62,55 +62,76 @@ pub fn fill(
     unsafe { gpu.fill(stream, dst, pitch, value, (bytes, height), synchronous) }
 }
 
+/// Declares copies in one direction: one that the host waits for, and one that it does not.
+macro_rules! copies {
+    ($(
+        fn $now:ident / $now_of_thread:ident, fn $later:ident / $later_of_thread:ident($kind:ident);
+    )*) => { $(
+        cuda! {
+            fn $now / $now_of_thread(
+                dst: *mut c_void, src: *const c_void, bytes: usize,
+            ) |gpu, per_thread| {
+                now(gpu, dst, src, bytes, $kind, per_thread)
+            }
+
+            fn $later / $later_of_thread(
+                dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
+            ) |gpu, per_thread| {
+                copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), $kind, false)
+            }
+        }
+    )* };
+}
+
+copies! {
+    fn cuMemcpy / cuMemcpy_ptds,
+    fn cuMemcpyAsync / cuMemcpyAsync_ptsz(AS_POINTERS_SAY);
+
+    fn cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds,
+    fn cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz(TO_DEVICE);
+
+    fn cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds,
+    fn cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz(TO_HOST);
+
+    fn cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds,
+    fn cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz(WITHIN);
+}
+
+/// Declares fills with values of a type, the same way.
+macro_rules! fills {
+    ($(
+        fn $now:ident / $now_of_thread:ident, fn $later:ident / $later_of_thread:ident($value:ty);
+    )*) => { $(
+        cuda! {
+            fn $now / $now_of_thread(
+                dst: *mut c_void, value: $value, count: usize,
+            ) |gpu, per_thread| {
+                let stream = gpu.default_stream(per_thread);
+                fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
+            }
+
+            fn $later / $later_of_thread(
+                dst: *mut c_void, value: $value, count: usize, handle: Handle,
+            ) |gpu, per_thread| {
+                let stream = stream(gpu, handle, per_thread)?;
+                fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
+            }
+        }
+    )* };
+}
+
+fills! {
+    fn cuMemsetD8_v2 / cuMemsetD8_v2_ptds,
+    fn cuMemsetD8Async / cuMemsetD8Async_ptsz(c_uchar);
+
+    fn cuMemsetD16_v2 / cuMemsetD16_v2_ptds,
+    fn cuMemsetD16Async / cuMemsetD16Async_ptsz(c_ushort);
+
+    fn cuMemsetD32_v2 / cuMemsetD32_v2_ptds,
+    fn cuMemsetD32Async / cuMemsetD32Async_ptsz(c_uint);
+}
+
 cuda! {
-    fn cuMemcpy / cuMemcpy_ptds(
-        dst: *mut c_void, src: *const c_void, bytes: usize,
-    ) |gpu, per_thread| {
-        now(gpu, dst, src, bytes, AS_POINTERS_SAY, per_thread)
-    }
-
-    fn cuMemcpyAsync / cuMemcpyAsync_ptsz(
-        dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
-    ) |gpu, per_thread| {
-        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
-    }
-
-    fn cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds(
-        dst: *mut c_void, src: *const c_void, bytes: usize,
-    ) |gpu, per_thread| {
-        now(gpu, dst, src, bytes, TO_DEVICE, per_thread)
-    }
-
-    fn cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz(
-        dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
-    ) |gpu, per_thread| {
-        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), TO_DEVICE, false)
-    }
-
-    fn cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds(
-        dst: *mut c_void, src: *const c_void, bytes: usize,
-    ) |gpu, per_thread| {
-        now(gpu, dst, src, bytes, TO_HOST, per_thread)
-    }
-
-    fn cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz(
-        dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
-    ) |gpu, per_thread| {
-        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), TO_HOST, false)
-    }
-
-    fn cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds(
-        dst: *mut c_void, src: *const c_void, bytes: usize,
-    ) |gpu, per_thread| {
-        now(gpu, dst, src, bytes, WITHIN, per_thread)
-    }
-
-    fn cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz(
-        dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
-    ) |gpu, per_thread| {
-        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), WITHIN, false)
-    }
-
     fn cuMemcpyPeer / cuMemcpyPeer_ptds(
         dst: *mut c_void, dst_context: Handle, src: *const c_void, src_context: Handle,
         bytes: usize,
@@ -126,48 +147,7 @@ cuda! {
     ) |gpu, per_thread| {
         contexts::device_of(dst_context)?;
         contexts::device_of(src_context)?;
-        copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
-    }
-
-    fn cuMemsetD8_v2 / cuMemsetD8_v2_ptds(
-        dst: *mut c_void, value: c_uchar, count: usize,
-    ) |gpu, per_thread| {
-        let stream = gpu.default_stream(per_thread);
-        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
-    }
-
-    fn cuMemsetD8Async / cuMemsetD8Async_ptsz(
-        dst: *mut c_void, value: c_uchar, count: usize, handle: Handle,
-    ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
-    }
-
-    fn cuMemsetD16_v2 / cuMemsetD16_v2_ptds(
-        dst: *mut c_void, value: c_ushort, count: usize,
-    ) |gpu, per_thread| {
-        let stream = gpu.default_stream(per_thread);
-        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
-    }
-
-    fn cuMemsetD16Async / cuMemsetD16Async_ptsz(
-        dst: *mut c_void, value: c_ushort, count: usize, handle: Handle,
-    ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
-    }
-
-    fn cuMemsetD32_v2 / cuMemsetD32_v2_ptds(
-        dst: *mut c_void, value: c_uint, count: usize,
-    ) |gpu, per_thread| {
-        let stream = gpu.default_stream(per_thread);
-        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
-    }
-
-    fn cuMemsetD32Async / cuMemsetD32Async_ptsz(
-        dst: *mut c_void, value: c_uint, count: usize, handle: Handle,
-    ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        fill(gpu, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
+        let plane = Plane::line(dst, src, bytes);
+        copy(gpu, target(handle, per_thread)?, plane, AS_POINTERS_SAY, false)
     }
 }

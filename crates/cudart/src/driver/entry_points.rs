@@ -48,8 +48,7 @@ fn library() -> *mut c_void {
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` for NULL, for flags that there are not, and for versions that the driver does
-/// not know yet.
+/// `INVALID_VALUE` for NULL, for unknown flags, and for versions that the driver does not know yet.
 pub fn find(
     name: *const c_char,
     version: c_int,
@@ -65,7 +64,7 @@ pub fn find(
     let of_thread = flags & PER_THREAD != 0;
     let known = |row: &&Row| row.0 == name && (of_thread || !row.2);
     let usable = ROWS.iter().filter(known).filter(|row| row.1 <= version);
-    // Of the newest version the form for the thread's stream, if there is one.
+    // The newest version; its form for the thread's stream, if it has one.
     let export = match usable.max_by_key(|row| (row.1, row.2)) {
         Some(&(_, _, _, Some(export))) => export,
         None if ROWS.iter().any(|row| known(&row)) => return Ok((0, TOO_NEW)),
@@ -103,7 +102,7 @@ cuda! {
         }
     }
 
-    /// That there is no such function is no error: the address is NULL.
+    /// For an unknown function it succeeds, and the address is NULL.
     fn cuGetProcAddress_v2 / cuGetProcAddress_v2_ptsz(
         name: *const c_char, out: Out<Handle>, version: c_int, flags: c_ulonglong,
         found: Out<c_int>,

@@ -1,7 +1,7 @@
 //! `cuGetExportTable`: tables of functions that NVIDIA's libraries have for each other, and that no
-//! document describes. NVIDIA's runtime asks for them first of all. So who asks is a runtime that
-//! is linked into the program, or one that this library was not loaded in the place of. Such a
-//! runtime cannot work on this driver.
+//! document describes. NVIDIA's runtime asks for them first of all. So the caller is a runtime that
+//! is linked into the program, or one that this library has not replaced. Such a runtime cannot
+//! work on this driver.
 
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -46,16 +46,6 @@ fn launch(
     stand_ins::launch(gpu, &kernel, shape, args, stream)
 }
 
-/// The largest block, and how many of them fill the device.
-fn best(blocks: Out<c_int>, threads: Out<c_int>, named: Handle, limit: c_int) -> DriverResult<()> {
-    function(named)?;
-    let most = MOST_THREADS as c_int;
-    let size = if (1..most).contains(&limit) { limit } else { most };
-    let all = properties::attribute(MULTIPROCESSORS, 0).unwrap_or(1);
-    blocks.put(all * resident(size)?)?;
-    threads.put(size)
-}
-
 /// An attribute of a function (`CUfunction_attribute`).
 fn attribute(number: c_int) -> DriverResult<c_int> {
     match number {
@@ -117,15 +107,12 @@ cuda! {
         out.put(function(named)?.module)
     }
 
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
-        out: Out<c_int>, named: Handle, threads: c_int, _shared: usize,
-    ) |_face| {
-        function(named)?;
-        out.put(resident(threads)?)
-    }
-
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-        out: Out<c_int>, named: Handle, threads: c_int, _shared: usize, _flags: c_uint,
+    // Shared memory and flags do not count.
+    fn [
+        cuOccupancyMaxActiveBlocksPerMultiprocessor,
+        cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+    ](
+        out: Out<c_int>, named: Handle, threads: c_int,
     ) |_face| {
         function(named)?;
         out.put(resident(threads)?)
@@ -138,17 +125,16 @@ cuda! {
         out.put(SHARED)
     }
 
-    fn cuOccupancyMaxPotentialBlockSize(
+    // The largest block, and how many of them fill the device.
+    fn [cuOccupancyMaxPotentialBlockSize, cuOccupancyMaxPotentialBlockSizeWithFlags](
         blocks: Out<c_int>, threads: Out<c_int>, named: Handle, _shared_of: *const c_char,
         _shared: usize, limit: c_int,
     ) |_face| {
-        best(blocks, threads, named, limit)
-    }
-
-    fn cuOccupancyMaxPotentialBlockSizeWithFlags(
-        blocks: Out<c_int>, threads: Out<c_int>, named: Handle, _shared_of: *const c_char,
-        _shared: usize, limit: c_int, _flags: c_uint,
-    ) |_face| {
-        best(blocks, threads, named, limit)
+        function(named)?;
+        let most = MOST_THREADS as c_int;
+        let size = if (1..most).contains(&limit) { limit } else { most };
+        let all = properties::attribute(MULTIPROCESSORS, 0).unwrap_or(1);
+        blocks.put(all * resident(size)?)?;
+        threads.put(size)
     }
 }

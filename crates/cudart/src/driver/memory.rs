@@ -11,12 +11,12 @@ use super::contexts;
 use crate::abi::{In, Out};
 use crate::{host, memory};
 
-/// The driver allocates nothing of no length.
+/// The driver refuses to allocate no bytes.
 fn some(bytes: usize) -> DriverResult<usize> {
     if bytes == 0 { Err(CudaCode::INVALID_VALUE) } else { Ok(bytes) }
 }
 
-/// What the elements of a pitched allocation may be long, in bytes.
+/// The lengths of elements of pitched allocations, in bytes.
 const ELEMENTS: [c_uint; 3] = [4, 8, 16];
 
 /// The memory that an address of a device or of page-locked memory names.
@@ -29,15 +29,15 @@ fn known(gpu: &Emulator, ptr: *const c_void) -> DriverResult<Held> {
 const ON_HOST: u32 = 1;
 const ON_DEVICE: u32 = 2;
 
-/// The error for an attribute that nothing is said of: one that does not apply, one that is not
-/// here, and one that there is not.
+/// The error for an attribute without an answer: it does not apply, it is not supported here, or it
+/// does not exist.
 fn unknown(attribute: c_int) -> CudaCode {
     let is_absent = [5, 6, 10, 14, 15, 16, 17, 18, 19, 20, 21].contains(&attribute);
     if is_absent { CudaCode::NOT_SUPPORTED } else { CudaCode::INVALID_VALUE }
 }
 
 /// Writes what an attribute says of a pointer.
-fn tell(held: &Held, ptr: *const c_void, attribute: c_int, out: Out<u8>) -> DriverResult<()> {
+fn answer(held: &Held, ptr: *const c_void, attribute: c_int, out: Out<u8>) -> DriverResult<()> {
     let is_managed = held.side == Side::Managed;
     let on_host = held.side != Side::OnDevice;
     match attribute {
@@ -94,7 +94,7 @@ cuda! {
 
     fn cuPointerGetAttribute(out: Out<u8>, attribute: c_int, ptr: *const c_void) |gpu| {
         out.check()?;
-        tell(&known(gpu, ptr)?, ptr, attribute, out)
+        answer(&known(gpu, ptr)?, ptr, attribute, out)
     }
 
     /// What is not known of the pointer becomes 0.
@@ -106,8 +106,8 @@ cuda! {
             let attribute = attributes.nth(index).get()?;
             let out: Out<u8> = Out::of(outs.nth(index).get()?);
             out.check()?;
-            let told = held.and_then(|held| tell(&held, ptr, attribute, out));
-            if told.is_err() {
+            let known = held.and_then(|held| answer(&held, ptr, attribute, out));
+            if known.is_err() {
                 nothing(attribute, out)?;
             }
         }

@@ -1,5 +1,5 @@
-//! What only the driver (`libcuda.so.1`) has. Its calls that the runtime has too are entries of the
-//! runtime's files, with both names.
+//! Calls that only the driver (`libcuda.so.1`) has. Calls that the runtime has too are entries of
+//! the runtime's files, with both names.
 //!
 //! | file | what |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `launches.rs` | launches, and what functions need |
 //! | `copies.rs` | copies and fills whose names say the direction or the width |
 //! | `planes.rs` | copies and fills of planes and volumes |
-//! | `export_tables.rs` | what NVIDIA's own runtime asks the driver for |
+//! | `export_tables.rs` | what NVIDIA's own runtime asks of the driver |
 
 pub mod contexts;
 mod copies;
@@ -29,7 +29,7 @@ use pinlane_driver::CudaCode;
 
 use crate::machine;
 
-/// What every call of the driver fails with, as things are.
+/// The error of a call of the driver that may not be made now.
 pub fn refusal(name: &str) -> Option<CudaCode> {
     if let Some(code) = machine::ended() {
         return Some(code);

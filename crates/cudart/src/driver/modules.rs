@@ -4,7 +4,7 @@
 //! other images (cubin, fat binaries) nothing is read: any name is taken for a kernel's.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, OsStr, c_char};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -118,12 +118,6 @@ fn load(out: Out<Handle>, image: &[u8]) -> DriverResult<()> {
     out.put(handle)
 }
 
-/// An image in memory: a string, or a binary whose length nobody says.
-fn load_from(out: Out<Handle>, image: *const c_char) -> DriverResult<()> {
-    out.check()?;
-    load(out, text(image)?.to_bytes())
-}
-
 /// The place of a variable, and its size.
 fn variable(gpu: &Emulator, module: Handle, name: &str) -> DriverResult<(Handle, usize)> {
     let bytes = {
@@ -156,16 +150,13 @@ cuda! {
         load(out, image.strip_suffix(&[0]).unwrap_or(&image))
     }
 
-    fn [cuModuleLoadData, cuModuleLoadFatBinary](out: Out<Handle>, image: *const c_char) |_face| {
-        load_from(out, image)
-    }
-
-    /// The options are for a compiler, which there is not.
-    fn cuModuleLoadDataEx(
-        out: Out<Handle>, image: *const c_char, _count: c_uint, _options: *mut c_int,
-        _values: *mut *mut c_void,
+    // An image in memory is a string, or a binary of unknown length. Options are for a compiler,
+    // and there is none.
+    fn [cuModuleLoadData, cuModuleLoadDataEx, cuModuleLoadFatBinary](
+        out: Out<Handle>, image: *const c_char,
     ) |_face| {
-        load_from(out, image)
+        out.check()?;
+        load(out, text(image)?.to_bytes())
     }
 
     fn cuModuleUnload(module: Handle) |gpu| {

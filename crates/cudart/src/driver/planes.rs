@@ -72,7 +72,7 @@ struct VolumeCopy {
 impl Memory {
     /// # Errors
     ///
-    /// `INVALID_VALUE` for types that there are not, NULL, and what is no memory for a device.
+    /// `INVALID_VALUE` for unknown types, NULL, and memory that a device cannot use.
     fn start(&self, gpu: &Emulator) -> DriverResult<*mut c_void> {
         let start = match self.kind {
             ON_HOST => self.host,
@@ -178,49 +178,42 @@ cuda! {
         let stream = stream(gpu, handle, per_thread)?;
         copy(gpu, stream, volume, false)
     }
+}
 
-    fn cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds(
-        dst: *mut c_void, pitch: usize, value: c_uchar, width: usize, height: usize,
-    ) |gpu, per_thread| {
-        let stream = gpu.default_stream(per_thread);
-        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), true)
-    }
+/// Declares fills of planes with values of a type: one that the host waits for, and one that it
+/// does not.
+macro_rules! fills {
+    ($(
+        fn $now:ident / $now_of_thread:ident, fn $later:ident / $later_of_thread:ident($value:ty);
+    )*) => { $(
+        cuda! {
+            fn $now / $now_of_thread(
+                dst: *mut c_void, pitch: usize, value: $value, width: usize, height: usize,
+            ) |gpu, per_thread| {
+                let (stream, lines) =
+                    (gpu.default_stream(per_thread), Fill { dst, pitch, width, height });
+                fill(gpu, stream, lines, &value.to_ne_bytes(), true)
+            }
 
-    fn cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz(
-        dst: *mut c_void, pitch: usize, value: c_uchar, width: usize, height: usize,
-        handle: Handle,
-    ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), false)
-    }
+            fn $later / $later_of_thread(
+                dst: *mut c_void, pitch: usize, value: $value, width: usize, height: usize,
+                handle: Handle,
+            ) |gpu, per_thread| {
+                let (stream, lines) =
+                    (stream(gpu, handle, per_thread)?, Fill { dst, pitch, width, height });
+                fill(gpu, stream, lines, &value.to_ne_bytes(), false)
+            }
+        }
+    )* };
+}
 
-    fn cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds(
-        dst: *mut c_void, pitch: usize, value: c_ushort, width: usize, height: usize,
-    ) |gpu, per_thread| {
-        let stream = gpu.default_stream(per_thread);
-        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), true)
-    }
+fills! {
+    fn cuMemsetD2D8_v2 / cuMemsetD2D8_v2_ptds,
+    fn cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz(c_uchar);
 
-    fn cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz(
-        dst: *mut c_void, pitch: usize, value: c_ushort, width: usize, height: usize,
-        handle: Handle,
-    ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), false)
-    }
+    fn cuMemsetD2D16_v2 / cuMemsetD2D16_v2_ptds,
+    fn cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz(c_ushort);
 
-    fn cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds(
-        dst: *mut c_void, pitch: usize, value: c_uint, width: usize, height: usize,
-    ) |gpu, per_thread| {
-        let stream = gpu.default_stream(per_thread);
-        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), true)
-    }
-
-    fn cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz(
-        dst: *mut c_void, pitch: usize, value: c_uint, width: usize, height: usize,
-        handle: Handle,
-    ) |gpu, per_thread| {
-        let stream = stream(gpu, handle, per_thread)?;
-        fill(gpu, stream, Fill { dst, pitch, width, height }, &value.to_ne_bytes(), false)
-    }
+    fn cuMemsetD2D32_v2 / cuMemsetD2D32_v2_ptds,
+    fn cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz(c_uint);
 }

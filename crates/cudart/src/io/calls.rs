@@ -17,7 +17,7 @@ fn items(size: usize) -> impl FnOnce(usize) -> usize {
     move |count| count.saturating_mul(size)
 }
 
-/// Declares functions of C. Behind each: whether it reads or writes its buffers, which those are,
+/// Declares functions of C. After each: whether it reads or writes its buffers, which those are,
 /// and how many bytes it has used.
 macro_rules! calls {
     ($(

@@ -1,4 +1,4 @@
-//! The functions that ours take the place of: the next ones of their names, behind this library.
+//! The functions that ours replace: the next ones of their names, in libraries after this one.
 
 use std::ffi::{CStr, c_void};
 use std::ptr;
@@ -41,7 +41,7 @@ impl Missing for isize {
     const MISSING: Self = -1;
 }
 
-/// Of streams of C: nothing was read or written.
+/// Calls on streams of C have read or written nothing.
 impl Missing for usize {
     const MISSING: Self = 0;
 }

@@ -110,8 +110,8 @@ fn devices_have_less_memory_where_the_process_has_room_for_few_addresses() {
     for limit in ["700", "files:100"] {
         let run = app.given(limit).eager();
         assert_eq!((run.status, &*run.stdout), (Some(0), "no device: 3\n"), "{run:?}");
-        let told = "raise them, as by `ulimit -v unlimited; ulimit -f unlimited`";
-        assert!(run.stderr.contains(told), "{run:?}");
+        let said = "raise them, as by `ulimit -v unlimited; ulimit -f unlimited`";
+        assert!(run.stderr.contains(said), "{run:?}");
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The program in this folder asks the questions; its `main.cpp` says how to run it on a GPU.
 //! `h100.txt` is what one answered (driver 580.159.04, CUDA 13.0). `differences.txt` has the
-//! answers of the drop-in that stay others, each behind its reason; docs/semantics.md has it, too.
+//! answers of the drop-in that stay different, each after its reason, which docs/semantics.md has.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -61,8 +61,8 @@ fn says_what_to_do(app: &App) {
     let folder = library().folder().to_str().expect("is ASCII");
     let run = app.with("eager", 0, &[("LD_LIBRARY_PATH", folder), ("PINLANE_CUDART_QUIET", "1")]);
     assert_eq!((run.status, &*run.stdout), (Some(0), "801 801\n"), "{run:?}");
-    let told = "static_runtime.app has NVIDIA's own CUDA runtime, which does not run on this";
-    assert!(run.stderr.contains(told) && run.stderr.contains("-cudart shared"), "{run:?}");
+    let said = "static_runtime.app has NVIDIA's own CUDA runtime, which does not run on this";
+    assert!(run.stderr.contains(said) && run.stderr.contains("-cudart shared"), "{run:?}");
     assert_eq!(run.stderr.matches("does not run").count(), 1, "once: {run:?}");
 }
 

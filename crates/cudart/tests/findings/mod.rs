@@ -148,7 +148,7 @@ fn nothing_is_found_in_a_program_that_does_the_same_in_time() {
     }
 }
 
-/// Nobody tells the library of loads and stores: they fault.
+/// No call announces loads and stores: they fault.
 #[test]
 fn what_the_program_itself_does_too_early_is_found() {
     let app = program("early", None);
