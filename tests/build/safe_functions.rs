@@ -23,7 +23,7 @@ const RAW: [&str; 10] = [
 ];
 
 /// The names of numbers that are addresses or handles.
-const NUMBERS: [&str; 7] = ["handle", "address", "ptr", "graph", "exec", "event", "stream"];
+const NUMBERS: [&str; 8] = ["handle", "address", "ptr", "graph", "node", "exec", "event", "stream"];
 
 /// An allowed function: `what` is the end of its file and its name.
 struct Allowed {
