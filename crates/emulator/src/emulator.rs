@@ -367,8 +367,8 @@ impl Emulator {
     }
 
     /// Loses a device with a sticky error, as a faulty kernel does: what is enqueued on it never
-    /// runs. Streams of other devices that wait for its events go on, or never do; the seed
-    /// decides. [`CudaCode::CUDART_UNLOADING`] loses all devices, as the end of the process does.
+    /// runs. The seed decides whether streams of other devices that wait for its events continue.
+    /// [`CudaCode::CUDART_UNLOADING`] loses all devices, as the end of the process does.
     ///
     /// # Errors
     ///
@@ -468,11 +468,12 @@ impl Emulator {
     }
 
     /// Makes a stream stuck: none of its operations starts until it is [released](Self::release).
-    /// They also go on when the driver destroys the stream, and when the thread ends whose default
-    /// stream it is.
+    /// The operations also start when the driver destroys the stream, and when the thread ends
+    /// whose default stream it is.
     ///
-    /// A `pinlane::Stream` that is dropped meanwhile is destroyed when its work is done,
-    /// and so never: keep its [`RawStream`], which still names it.
+    /// A `pinlane::Stream` that is dropped while it is stuck is destroyed only when its work is
+    /// done, so it is never destroyed. Keep its [`RawStream`], which still names it and can release
+    /// it.
     ///
     /// # Errors
     ///
@@ -500,7 +501,7 @@ impl Emulator {
         })
     }
 
-    /// Lets a stalled stream go on.
+    /// Releases a stalled stream: its operations start again.
     ///
     /// # Errors
     ///
@@ -513,7 +514,7 @@ impl Emulator {
         })
     }
 
-    /// Lets a stream go on, if it is stalled, because the last handle on it is gone.
+    /// Releases a stream, if it is stalled, because the last handle on it is gone.
     #[doc(hidden)]
     pub fn abandon(&self, stream: RawStream) {
         self.with(|machine| {

@@ -24,8 +24,8 @@ enum Seen {
 }
 
 impl Machine {
-    /// Ends the claims of a queued operation on host memory. False if some of that went away
-    /// meanwhile: then the operation must not run, and the device is lost.
+    /// Ends the claims of a queued operation on host memory. False if some of that memory was freed
+    /// or unregistered since the call. Then the operation must not run, and the device is lost.
     pub(super) fn claim(&mut self, key: Key, id: u64, action: &Action) -> bool {
         let mut gone = None;
         for host in action.host_claims() {

@@ -89,7 +89,7 @@ impl Machine {
     ///
     /// # Safety
     ///
-    /// * Lists in page-locked memory are not written to meanwhile.
+    /// * Lists in page-locked memory are not written to during the call.
     unsafe fn uses_of_move(&self, kind: CopyKind, moved: &Moved) -> (Box<[HostUse]>, Box<[Item]>) {
         let mut uses = Vec::new();
         for (at, bytes) in moved.lists() {
@@ -98,7 +98,8 @@ impl Machine {
         }
         let host = |at, bytes| {
             let list = self.host.locate(at, bytes).ok_or(())?;
-            // SAFETY: just found page-locked, and not written to meanwhile: promised by the caller.
+            // SAFETY: just found page-locked; the caller promises that it is not written to during
+            // this call.
             Ok::<_, ()>(unsafe { self.host.bytes(list, bytes) }.to_vec())
         };
         let items = items_of(moved, host).map_err(|()| tables_of(kind, moved, host));

@@ -27,9 +27,9 @@
 //! # Invariants
 //!
 //! * All state is under one lock. Host functions run on a thread of their own with nothing locked.
-//!   Other code of the user's, stand-ins for kernels, runs under the lock and makes no call.
+//!   Stand-ins for kernels, the user's only other code, run under the lock and make no call.
 //! * Every access to memory is checked first. A bad device address loses the device, a bad host
-//!   range fails the call, and host memory freed in flight is kept for ever. So a program that
+//!   range fails the call, and host memory freed in flight is never given back. So a program that
 //!   breaks CUDA's rules gets a finding, and its behaviour stays defined as long as it keeps the
 //!   safety contract of [`Driver`](pinlane_driver::Driver).
 //! * A run whose calls come from one thread depends on the seed alone, if that thread does not rest

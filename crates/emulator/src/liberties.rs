@@ -20,8 +20,8 @@ pub(super) enum Quirk {
 
 impl Machine {
     /// A call that may wait for the whole device is made, perhaps inside a host function. CUDA was
-    /// seen to refuse that. If the call did wait, it would wait for ever: for the function, which
-    /// waits for the call (rule 25).
+    /// seen to refuse that. If the call did wait, it would never return: it would wait for the
+    /// function, which waits for the call (rule 25).
     pub(super) fn find_cycle(&mut self) {
         if !in_host_function() || !self.takes_liberty(2) {
             return;

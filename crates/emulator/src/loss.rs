@@ -1,17 +1,17 @@
 //! Devices that are lost, and the streams of other devices that wait for them.
 //!
 //! Every call on a lost device fails with the code that it was lost with (rules 28 and 30), and
-//! nothing new reaches it. When the driver unloads, all devices are lost at once. What was enqueued
-//! before either goes on or never runs, as the seed decides for each device: copies were seen to go
-//! on for seconds on GPUs. Host functions are never called.
+//! nothing new reaches it. When the driver unloads, all devices are lost at once. The seed decides
+//! for each device whether operations that were enqueued before still run: on GPUs, copies were
+//! seen to run for seconds after the loss. Host functions are never called.
 //!
 //! CUDA does not say what becomes of another device's stream that waits for an event of the lost
 //! one. For each loss the seed picks one of two answers, and a correct program survives both:
 //!
 //! | | the stream that waits | its calls |
 //! |---|---|---|
-//! | released | goes on, as if the event had come | succeed |
-//! | held | goes on only if what it waits for does | a query or a wait reports the other's loss |
+//! | released | continues, as if the event were complete | succeed |
+//! | held | continues only if what it waits for runs | a query or a wait reports the other's loss |
 
 use super::machine::Machine;
 use super::operation::Operation;
@@ -61,8 +61,8 @@ impl Machine {
         if unloaded { Err(CudaCode::CUDART_UNLOADING) } else { Ok(()) }
     }
 
-    /// Decides what becomes of what is enqueued; whether it goes on, when [`drift`](Machine::drift)
-    /// says so.
+    /// Decides what becomes of the enqueued operations. Returns whether [`drift`](Machine::drift)
+    /// still runs them.
     fn leave_work(&mut self, device: Ordinal) -> bool {
         let legacy = self.devices[device as usize].legacy;
         let goes_on = self.draw(legacy, About::LeftWork).one_in(2);
@@ -92,7 +92,7 @@ impl Machine {
         goes_on
     }
 
-    /// Lets other devices' streams go on that wait for a lost one.
+    /// Releases the streams of other devices that wait for a lost one.
     fn release_waits(&mut self, device: Ordinal) {
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
             stream.completed = stream.enqueued;

@@ -54,9 +54,10 @@ pub struct Usage {
     pub host_bytes: usize,
     /// The same in blocks; a registered range is one.
     pub host_blocks: usize,
-    /// Blocks that were freed while pending operations named them; their memory is kept for ever.
+    /// Blocks that were freed while pending operations named them. Their memory is never given
+    /// back.
     pub quarantined_blocks: usize,
-    /// Bytes of device memory allocated, and not freed by a call, on all devices.
+    /// Bytes of device memory, on all devices, that were allocated and that no call has freed.
     pub device_bytes: usize,
     /// The same in blocks.
     pub device_blocks: usize,

@@ -32,7 +32,7 @@ pub(super) struct Shared {
     host_work: Condvar,
     /// How many handles there are; the host thread ends with the last one.
     handles: AtomicUsize,
-    /// Whether there are findings that nobody has taken.
+    /// Whether there are findings that were not taken yet.
     pub(super) has_findings: Arc<AtomicBool>,
     /// Whether calls find out where they were made.
     pub(super) sites: bool,

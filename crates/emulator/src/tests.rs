@@ -481,7 +481,7 @@ fn a_late_fault_loses_the_device_behind_the_effect() {
     assert_eq!((bytes(host), rig.found()), ([7; BYTES], vec![]));
 }
 
-/// Nobody can name it any more to release it.
+/// No call can name the destroyed stream to release it.
 #[test]
 fn a_stalled_stream_that_is_destroyed_goes_on() {
     for rig in Rig::of_each_mode(1) {

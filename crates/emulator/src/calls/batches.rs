@@ -64,7 +64,7 @@ impl Emulator {
     ///
     /// [`CudaCode::INVALID_VALUE`] on the legacy stream, for NULL, and for copies of no bytes; and
     /// as for [`copy`](Self::copy). [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding, on a
-    /// capturing stream, whose capture goes on. Copies that overlap are a finding only.
+    /// capturing stream; the capture stays valid. Copies that overlap are a finding only.
     ///
     /// # Safety
     ///

@@ -93,8 +93,8 @@ impl Emulator {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no allocation of this program, or freed
-    /// already. The same on a capturing stream, whose capture goes on: a graph frees only what it
-    /// has allocated, and graphs that allocate there are not. [`CudaCode::NOT_SUPPORTED`] for
+    /// already. The same on a capturing stream, whose capture stays valid: a graph may free only
+    /// what it has allocated, and here graphs cannot allocate. [`CudaCode::NOT_SUPPORTED`] for
     /// managed memory, unless it came from a pool.
     pub fn free_async(&self, stream: RawStream, ptr: *mut c_void) -> DriverResult<()> {
         if ptr.is_null() {
@@ -110,7 +110,7 @@ impl Emulator {
             return Err(CudaCode::INVALID_VALUE);
         }
         if let Some(kind) = held.host_kind() {
-            // Later than CUDA would let it go on, and not earlier.
+            // The call waits until the stream has drained: longer than CUDA would, never shorter.
             self.drain(stream, true)?;
             return self.end_host(ptr, kind);
         }
@@ -120,7 +120,8 @@ impl Emulator {
         self.device_free(stream, address)
     }
 
-    /// Frees memory of a device in stream order, whoever has allocated it.
+    /// Frees memory of a device in stream order: the program's, or that of other users of the
+    /// machine.
     pub(crate) fn device_free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
         self.on_stream(Call::DeviceFree, stream, |machine, key| machine.device_free(key, ptr))
     }

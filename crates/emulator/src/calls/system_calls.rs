@@ -21,9 +21,9 @@ impl Emulator {
 
     /// The program calls `sigaction` for a signal: `new` is to be its action, unless it only asks.
     ///
-    /// If the machine handles the signal, it goes on to do so, notes the action, and lets it have
-    /// what is not the machine's, as the system would. Then this gives the action before; otherwise
-    /// `None`, and the call is to be made.
+    /// If the machine handles the signal, its handler stays. The machine notes the action, and
+    /// calls it as the system would for signals that are not the machine's. Then this returns the
+    /// previous action. Otherwise it returns `None`, and the caller must make the real call.
     ///
     /// # Safety
     ///

@@ -92,8 +92,8 @@ impl Emulator {
         self.state(|state| state.error).unwrap_or(CudaCode::SUCCESS)
     }
 
-    /// The calling thread's last error, which is then forgotten, unless it is one that every call
-    /// returns for ever (rule 28). `cudaGetLastError`
+    /// Returns the calling thread's last error and clears it. A sticky error, which every later
+    /// call returns, stays (rule 28). `cudaGetLastError`
     #[must_use]
     pub fn take_error(&self) -> CudaCode {
         let take = |state: &mut State| match state.error {

@@ -93,9 +93,9 @@ impl Area {
         let start = range.start.max(self.start()) / PAGE * PAGE;
         let end = range.end.next_multiple_of(PAGE).min(self.end());
         let at = self.view.as_ptr().with_addr(start);
-        // SAFETY: the pages are of this mapping, or there are none. An access meanwhile faults: to
-        // memory of a device that is an error of the program; elsewhere the handler of such faults
-        // makes the access good.
+        // SAFETY: the pages are of this mapping, or there are none. An access to closed pages
+        // faults. On memory of a device, the access is an error of the program; elsewhere the
+        // handler of faults opens the page.
         start >= end || unsafe { libc::mprotect(at.cast(), end - start, protection) == 0 }
     }
 

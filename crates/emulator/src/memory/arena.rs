@@ -144,7 +144,7 @@ mod tests {
         let arena = Arena::new(1 << 40).unwrap();
         let address = arena.base() + (1 << 39);
         let stored = arena.storage_of(address);
-        // SAFETY: inside the storage, which nobody else uses.
+        // SAFETY: inside the storage, which no other code uses.
         unsafe { stored.write(42) };
         let view = std::ptr::with_exposed_provenance::<u8>(address as usize);
         // SAFETY: inside the view, while it is open.

@@ -10,8 +10,8 @@
 //! # Invariants
 //!
 //! * The number of an agent that is gone goes to another only when all host threads know all that
-//!   it did. Positions go on where they ended. So an old epoch never looks newer than it is: it is
-//!   ordered before everything that is still to come.
+//!   it did. The new agent's positions continue where the old one's ended. So an old epoch never
+//!   looks newer than it is: it is ordered before everything that is still to come.
 
 use std::collections::VecDeque;
 use std::sync::Weak;

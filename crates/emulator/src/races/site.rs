@@ -63,13 +63,13 @@ fn left_out() -> Vec<Sources> {
     let [file, package] = pinlane_driver::SOURCES;
     let own = pinlane_base::own_sources!("races/site.rs");
     let below = [own, pinlane_base::SOURCES, Sources::new(file, "lib.rs", package)];
-    // SAFETY: null, or what `leave_out` was given, which lives for ever.
+    // SAFETY: null, or what `leave_out` was given, which is `'static`.
     let above = ABOVE.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
     below.into_iter().chain(above.copied()).collect()
 }
 
-/// The standard library takes a lock for a backtrace, which would stay held in a child that is
-/// forked meanwhile. So a fork waits until no thread takes one.
+/// The standard library takes a lock for a backtrace. In a child that is forked during a backtrace,
+/// this lock would stay held. So a fork waits until no thread takes a backtrace.
 mod capturing {
     use std::cell::UnsafeCell;
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -30,9 +30,9 @@ pub enum Execution {
     /// By priorities, as in "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs"
     /// (Burckhardt, Kothari, Musuvathi and Nagarakatte, ASPLOS 2010).
     ///
-    /// Each stream, and the host, gets a random priority. Of all that can go on, the one with the
-    /// highest priority does. At `depth - 1` random points the one that has just gone on falls
-    /// behind all others.
+    /// Each stream, and the host, gets a random priority. Of those that can make a step, the one
+    /// with the highest priority does. At `depth - 1` random points the one that has just made a
+    /// step gets the lowest priority.
     ///
     /// `depth` is how many pairs of steps have to come in one certain order for a bug to show: 1
     /// for an operation that comes too late, 2 if it must come too late after something else, and

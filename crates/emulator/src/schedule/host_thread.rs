@@ -63,7 +63,7 @@ impl Machine {
                     self.settle_host();
                     return Some((key, call));
                 }
-                // The device was lost meanwhile.
+                // The device was lost since the function was queued.
                 self.host_functions -= 1;
             }
             let mut targets = std::mem::take(&mut self.host_targets);

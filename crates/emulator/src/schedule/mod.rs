@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Termination of `drive`: each step runs an operation or goes to a wait that was enqueued earlier,
-//! and a stream is on the path at most once. Nothing is enqueued meanwhile. `pass` runs operations
-//! only.
+//! and a stream is on the path at most once. Nothing is enqueued while it runs. `pass` runs
+//! operations only.
 
 mod decision;
 mod drawn;
@@ -146,7 +146,7 @@ impl Machine {
         }
     }
 
-    /// A call has been made: time for other work, unless that is done already.
+    /// A call has been made. Operations that are ready may run now, unless the machine is eager.
     #[inline]
     pub(super) fn pass(&mut self) {
         if !self.schedule.is_eager() {
@@ -167,7 +167,7 @@ impl Machine {
         }
     }
 
-    /// Whatever waits for a stream that is gone goes on.
+    /// Removes a stream. What waited for it need not wait any more.
     pub(super) fn remove_stream(&mut self, key: Key) {
         let followers = self.streams.remove(key).map(|stream| stream.followers);
         self.awake.extend(followers.into_iter().flatten().map(|(_, follower)| follower));
@@ -182,7 +182,7 @@ impl Machine {
         }
     }
 
-    /// The streams that could go on, but are not awake.
+    /// The streams that could run an operation, but are not awake.
     #[cfg(test)]
     pub(super) fn overslept(&self) -> Vec<Key> {
         let asleep = |key: &Key| !self.awake.contains(key);

@@ -9,8 +9,8 @@ use crate::schedule::execution::Execution;
 use crate::words::slots::Key;
 
 impl Machine {
-    /// The stream that goes next; all others that could are passed over. In a wait, `needed` is the
-    /// stream that has to go on, and some stream is picked.
+    /// The stream that runs next. All others that could run are passed over. In a wait, `needed` is
+    /// the stream that the wait depends on, and some stream is always picked.
     pub(super) fn pick(&mut self, needed: Option<Key>) -> Option<Key> {
         let waits = needed.is_some();
         let given = self.schedule.given.is_some();

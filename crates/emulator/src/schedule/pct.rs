@@ -10,7 +10,8 @@ const FIRST: u64 = 1 << 32;
 #[derive(Debug, Default)]
 pub(super) struct Pct {
     host: u64,
-    /// The steps after which the one that made them falls behind, each with its new priority.
+    /// The numbers of the steps at which priorities change. The agent that makes such a step gets
+    /// the new priority.
     changes: Vec<(u64, u64)>,
     /// How many operations have been enqueued or run.
     steps: u64,

@@ -16,7 +16,7 @@ use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 
 impl Machine {
-    /// How long a wait that cannot go on may sleep before it looks again; `None`: for ever.
+    /// How long a wait that makes no progress may sleep before it looks again; `None` is no limit.
     pub(crate) fn time_to_wait(&self, target: Position, began: Instant) -> Option<Duration> {
         let limit = self.host_function_limit?;
         let Some((calling, _)) = self.depends_on(target) else { return Some(limit) };
@@ -52,8 +52,8 @@ impl Machine {
         self.lose(device, CudaCode::LAUNCH_TIMEOUT);
     }
 
-    /// The host function that is being called, if the target waits for it; and the stream whose
-    /// function waits for its turn meanwhile, if that is what the target waits for.
+    /// The host function that is being called, if the target waits for it. If the target waits for
+    /// a function that is queued after that one, also the stream of the queued function.
     fn depends_on(&self, target: Position) -> Option<(Calling, Option<Key>)> {
         let calling = self.host_calling?;
         let mut at = target.stream;

@@ -5,7 +5,7 @@ use crate::words::rng::Rng;
 
 const LEGACY: RawStream = RawStream { device: 0, handle: RawStream::LEGACY };
 
-/// One random call that makes a stream wait, or go on.
+/// One random call that makes a stream wait or continue.
 fn call(rig: &Rig, rng: &mut Rng, streams: &mut [RawStream], a: DevicePtr) {
     let at = rng.below(streams.len());
     let (stream, other) = (streams[at], streams[rng.below(streams.len())]);

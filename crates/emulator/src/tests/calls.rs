@@ -274,9 +274,9 @@ fn a_synchronize_of_the_device_covers_streams_that_are_gone() {
         let host = gpu.host_alloc(LONG, 0, false).unwrap();
         let a = gpu.malloc(LONG).unwrap();
         let plane = Plane::line(a, host, LONG);
-        // SAFETY: the block is freed behind the copy.
+        // SAFETY: the block is freed after the copy.
         unsafe { gpu.copy(stream, plane, Kind::H2D, false) }.unwrap();
-        // SAFETY: nobody uses it afterwards.
+        // SAFETY: no code uses it afterwards.
         unsafe { gpu.stream_destroy(stream) }.unwrap();
         gpu.device_synchronize(0).unwrap();
         gpu.free_host(host, false).unwrap();
@@ -296,7 +296,7 @@ fn rule_23_a_reset_destroys_what_the_device_has_and_nothing_of_others() {
     };
     let (stream, event, host, memory) = make(0);
     let (other, other_event, other_host, other_memory) = make(1);
-    // SAFETY: nobody uses the memory.
+    // SAFETY: no code uses the memory.
     unsafe { gpu.reset(0) }.unwrap();
     let target = |stream: RawStream| Target { handle: stream.handle, per_thread: false };
     assert!(gpu.stream(target(stream)).is_err());
@@ -399,7 +399,7 @@ fn a_handle_alone_names_a_stream_of_any_device() {
     let target = |handle| Target { handle, per_thread: false };
     let stream = gpu.stream(target(made.handle)).unwrap();
     assert_eq!((stream, gpu.stream_flags(stream)), (made, flags));
-    // SAFETY: nobody uses it afterwards.
+    // SAFETY: no code uses it afterwards.
     unsafe { gpu.stream_destroy(stream) }.unwrap();
     let gone = gpu.stream(target(made.handle));
     assert_eq!(gone, Err(CudaCode::INVALID_RESOURCE_HANDLE));

@@ -153,7 +153,7 @@ fn rule_08_what_a_batch_is_refused_for() {
     let invalid = Err(CudaCode::INVALID_VALUE);
     let within = whole(b, a);
 
-    // A capture refuses it, and goes on.
+    // A capture refuses it, and stays valid.
     rig.emulator.begin_capture(stream).unwrap();
     let captured = rig.batch(stream, CopyKind::D2D, &within);
     assert_eq!(captured, Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED));

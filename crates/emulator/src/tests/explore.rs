@@ -206,7 +206,8 @@ fn all_orders_of_a_small_world_are_tried_once() {
     // The last is the first stream's in 7! / (2! 3! 2!) = 210 of them, the third's in 140.
     assert_eq!([3, 6, 8].map(count), [210, 210, 140]);
 
-    // With the second stream behind the first there are 6 in a row, and 2: 8! / (6! 2!) = 28.
+    // If the second stream comes after the first, there is one chain of 6 and one of 2: 8! / (6!
+    // 2!) = 28.
     let mut last = HashSet::new();
     let explored = explore_orders(exploration(), |machine| last.extend(eight(machine, true)));
     assert_eq!(explored.unwrap().runs, 28);

@@ -26,7 +26,7 @@ unsafe extern "C" fn fill(task: *mut c_void) {
     task.steps.store(STEPS.get() - before, Ordering::Relaxed);
 }
 
-/// A host function, and a copy behind it that reads what it writes. `beside`: what another stream,
+/// A host function, and a copy after it that reads what it writes. `beside`: what another stream,
 /// which nothing orders, copies from there. Gives how many stores were let through one by one.
 fn run(beside: Option<(usize, usize)>) -> (u32, Vec<FindingKind>) {
     let emulator = Emulator::builder().watch_host(true).devices(1).memory_bytes(1 << 24).build();

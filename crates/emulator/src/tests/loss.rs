@@ -39,8 +39,8 @@ fn losing_a_device_ends_every_wait_for_its_work() {
             assert_eq!(lost, Err(CODE));
             other
         });
-        // Whether the other device's stream goes on is the seed's choice; what it says is the
-        // truth.
+        // The seed decides whether the other device's stream continues. Its answers are true either
+        // way.
         let again = rig.synchronize(follower);
         let query = rig.query(follower);
         let left = rig.emulator.usage().pending_operations;
@@ -62,7 +62,7 @@ fn losing_a_device_ends_every_wait_for_its_work() {
     assert_eq!(seen.len(), 2, "the seeds pick both");
 }
 
-/// Otherwise whoever asks twice to be sure, as the pool does, asks for ever.
+/// Otherwise a caller that asks twice to be sure, as the pool does, would never stop.
 #[test]
 fn a_query_that_has_told_of_a_loss_tells_so_again() {
     let mut told = 0;

@@ -153,7 +153,7 @@ impl Pair {
         (self.on_stream[stream], self.counts[stream]) = (0, 0);
     }
 
-    /// What an operation of a stream comes behind, by itself.
+    /// The operations that the next operation of a stream comes after, without events.
     fn past_of_next(&self, stream: usize) -> Past {
         let mut past = self.on_stream[stream] | self.host;
         if stream == 0 {

@@ -48,7 +48,7 @@ fn rule_12_what_an_ended_thread_enqueued_still_runs() {
         let own = rig.memory(0);
         run(&|| rig.fill(PER_THREAD, own, 1).unwrap());
     }
-    // Nobody has its name any more to release it, so it goes on when it is asked for.
+    // No call can name the stream to release it, so a query of the event lets it continue.
     let behind = behind.into_inner().unwrap().expect("the thread has recorded it");
     assert_eq!(rig.query_event(behind), Ok(Poll::Done));
     assert_eq!((bytes(host), rig.found()), ([7; BYTES], vec![]));

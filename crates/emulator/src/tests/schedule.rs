@@ -216,7 +216,7 @@ fn nothing_is_written_down_unless_asked() {
 
 #[test]
 fn pieces_end_with_the_memory_that_they_use() {
-    // Freed between two pieces: the block is kept, the copy goes on, and the free is a finding.
+    // Freed between two pieces: the block is kept, the copy continues, and the free is a finding.
     for seed in 0..50 {
         let rig = Rig::new(Emulator::builder().execution(Execution::Chunked).seed(seed));
         let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());

@@ -1,4 +1,4 @@
-//! What stand-ins for kernels load and store, which nobody tells the machine.
+//! What stand-ins for kernels load and store. The machine sees it without an announcement.
 
 use std::ffi::c_void;
 use std::ptr::with_exposed_provenance_mut;
@@ -228,7 +228,7 @@ fn other_threads_use_other_bytes_of_a_page_while_a_kernel_runs() {
             launch(&gpu, on, &[address as u64], move || {
                 // The other thread comes first, so that its store opens the page.
                 let begun = turns.load(Ordering::Relaxed);
-                // It may wait for the machine, though: not for ever.
+                // The other thread may be waiting for the machine, so this loop is bounded.
                 let has_come = || turns.load(Ordering::Relaxed) >= begun + 2;
                 (0..1000).take_while(|_| !has_come()).for_each(|_| std::thread::yield_now());
                 // SAFETY: as above.

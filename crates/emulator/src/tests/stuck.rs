@@ -74,7 +74,7 @@ fn a_slow_host_function_is_no_deadlock() {
     for (builder, waits) in [
         (Emulator::builder(), true),
         (Emulator::builder().host_function_limit(100 * LIMIT), true),
-        // Nobody waits for it.
+        // No call waits for the function.
         (Emulator::builder().host_function_limit(LIMIT), false),
     ] {
         let rig = Rig::new(builder);

@@ -2,9 +2,9 @@
 //! [`destinations`].
 //!
 //! The kernel raises no signal for a page that is closed: the call fails. So the caller announces
-//! the call before and after. Meanwhile the pages of its buffers are open, whatever operations are
-//! enqueued: the call may block, and nothing is locked. Afterwards the race checker learns which
-//! bytes the call has really used.
+//! the call before and after. The pages of its buffers stay open during the call, even if
+//! operations on them are enqueued. No lock is held, because the call may block. Afterwards the
+//! race checker learns which bytes the call has really used.
 
 use std::ops::Range;
 

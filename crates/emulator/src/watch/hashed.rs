@@ -13,9 +13,10 @@
 //!
 //! # Invariants
 //!
-//! * A side is kept only while its copy is not known to be done. So a correct program does not
-//!   write to it meanwhile.
-//! * The memory may be gone. The system is asked to read it, which says no where we would crash.
+//! * A side is kept only while its copy is not known to be done. Until then a correct program does
+//!   not write to it.
+//! * The memory may be gone. So the system is asked to read it: it reports an error where a load
+//!   would crash.
 //! * What is kept is bounded ([`Sides`](super::sides)).
 
 use super::sides::Hashed;
@@ -150,7 +151,7 @@ impl Machine {
     }
 }
 
-/// The memory is mapped no more.
+/// The memory is not mapped any more.
 struct Gone;
 
 /// The hash of what is there now; `None` if the system does not let us look.

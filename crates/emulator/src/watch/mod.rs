@@ -13,7 +13,7 @@
 //! which knows of bytes:
 //!
 //! * It is a race: that is a finding, with the line of the access. The operation's pages are
-//!   opened: the program goes on, and has one finding.
+//!   opened. The program continues, with one finding.
 //! * No race: the host already knows that the operation is complete. The pages are opened.
 //! * No race: a host function makes the access, and what uses the page is ordered after that
 //!   function. The page is open until the function returns, or another thread makes a call.
@@ -22,9 +22,9 @@
 //!
 //! # Invariants
 //!
-//! * The machine itself never touches a program's view. Only stand-ins for kernels are code of the
-//!   program that runs under its lock. Meanwhile all views are open, but for those that
-//!   [`stand_in`] watches: faults there do not need the lock.
+//! * The machine itself never touches a program's view. Of the program's code, only stand-ins for
+//!   kernels run under its lock. While one runs, all views are open, except those that [`stand_in`]
+//!   watches: faults there do not need the lock.
 //! * A closed page never changes what a program does: each fault ends with the access made good.
 //!   Only system calls see closed pages: they fail with `EFAULT`, unless the caller announces them
 //!   before and after ([`calls`]).

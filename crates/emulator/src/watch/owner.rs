@@ -1,4 +1,5 @@
-//! Who handles the two signals: this crate, and whoever did so before or wants to beside it.
+//! Who handles the two signals: this crate, and other handlers that were there before or come
+//! later.
 //!
 //! The signals belong to the process, and others want them too: interpreters, other libraries,
 //! runtimes with signal stacks, reports of crashes.
@@ -13,7 +14,7 @@
 //!
 //! # Invariants
 //!
-//! * Whoever may be called in a signal handler takes no lock here and allocates nothing.
+//! * Functions here that a signal handler may call take no lock and allocate nothing.
 //! * Our handlers run on the thread's signal stack if it has one (`SA_ONSTACK`), with all signals
 //!   blocked. So no other handler overwrites their frames while they work on a larger stack.
 
@@ -207,8 +208,8 @@ pub(crate) fn exchange(signal: c_int, new: Option<&libc::sigaction>) -> Option<l
     Some(former.action)
 }
 
-/// Lets whoever would have handled the signal without us have it, as the system would have called
-/// it: with its mask, and once if it has asked for that.
+/// Passes the signal to the action that would handle it without us. The action is called as the
+/// system would call it: with its mask, and only once if it asked for that.
 ///
 /// # Safety
 ///

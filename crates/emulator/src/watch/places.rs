@@ -1,4 +1,4 @@
-//! Where watched blocks and pending destinations lie, for whoever must take no lock.
+//! Where watched blocks and pending destinations lie, for code that must take no lock.
 //!
 //! A call of the C library's may come from a handler of signals, or from a child that was forked
 //! while some thread held any lock. So the lists are made of atomics. They grow and never shrink; a
@@ -135,8 +135,8 @@ impl Places {
         self.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A listed range that has a byte of this one. A range that comes or goes meanwhile is there or
-    /// is not.
+    /// A listed range that has a byte of this one. A range that another thread lists or removes
+    /// during the search may be found or missed.
     pub(super) fn find(&'static self, range: &Range<usize>) -> Option<Found> {
         let lowest = self.lowest.load(Ordering::Relaxed);
         let highest = self.highest.load(Ordering::Relaxed);

@@ -14,8 +14,8 @@
 //! # Invariants
 //!
 //! * The handler takes no lock and allocates nothing: a program that frees a destination too early
-//!   traps inside the allocator. It notes where the access was made. Whoever asks the machine next
-//!   asks the race checker first.
+//!   traps inside the allocator. It notes where the access was made. The next call of the machine
+//!   hands the access to the race checker first.
 //! * Files are closed when no handler looks at them.
 //! * What is watched ends with the destination: when the host knows that its operation is complete.
 
@@ -41,14 +41,14 @@ const WIDEST: usize = 64;
 const MARK: u64 = 0x7069_6e6c_616e_6500;
 
 const VACANT: u32 = 0;
-/// It is being begun or ended.
+/// Another thread is beginning or ending it.
 const CHANGING: u32 = 1;
 const ARMED: u32 = 2;
 const HIT: u32 = 3;
 const SPENT: u32 = 4;
 
 static PLACES: [Place; MOST] = [const { Place::vacant() }; MOST];
-/// The hits of which no machine knows.
+/// The hits that no machine has taken yet.
 static HITS: AtomicUsize = AtomicUsize::new(0);
 
 /// A destination that is watched, as the handler knows it.
@@ -193,7 +193,7 @@ impl Drop for Point {
     }
 }
 
-/// Whether some destination was read of which no machine knows.
+/// Whether there are reads of destinations that no machine has taken yet.
 #[inline]
 pub(crate) fn are_hit() -> bool {
     HITS.load(Ordering::Relaxed) > 0

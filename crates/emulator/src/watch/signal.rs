@@ -1,15 +1,17 @@
 //! Faults of the program on pages that are closed.
 //!
-//! The handler takes the machine's lock and may allocate. That is no rule of signals, but of the
-//! place: the fault is a load or store of the program's on page-locked memory, and no code that
-//! holds the machine's lock, or is inside the allocator, makes one. A fault elsewhere takes no lock
-//! and allocates nothing: it goes to whoever else handles it ([`owner`]).
+//! The handler takes the machine's lock and may allocate. Signal handlers in general must not. This
+//! one may because of where the fault is: a load or store of the program on page-locked memory.
+//! Code that holds the machine's lock or runs inside the allocator makes no such access. For a
+//! fault elsewhere the handler takes no lock and allocates nothing: it passes the fault to the
+//! handler that was there before ([`owner`]).
 //!
 //! To close a page after one access, the processor is made to trap after one instruction. Where
 //! that cannot be done (it is done on x86-64), the page stays open until its next use.
 //!
-//! A forked child has its parent's handlers, and blocks of its parent's, perhaps with pages that
-//! are closed. It opens them, and asks no machine: locks of the parent's may be held for ever.
+//! A forked child has its parent's handlers and blocks, perhaps with closed pages. The child opens
+//! these pages without asking a machine: in the child, a lock that another thread of the parent
+//! held is never released.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -8,7 +8,7 @@
 //! * of device memory, which bytes have another value when the stand-in has returned.
 //!
 //! Nothing else counts as used. So a use may be missed, but is never invented: not by other bytes
-//! of a page, and not by other threads, which may use page-locked memory meanwhile.
+//! of a page, and not by other threads, which may use page-locked memory while the stand-in runs.
 //!
 //! Many pages take much time and memory. From some hundred faults on, several are opened at once,
 //! and past [`MOST_KEPT`] bytes nothing is compared.

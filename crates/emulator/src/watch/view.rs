@@ -27,10 +27,11 @@ pub(super) fn protect(area: &Area, range: Range<usize>, access: Access) {
     debug_assert!(done || access != Access::All, "pages cannot be opened");
 }
 
-/// Opens the pages of a view that is left behind. False if they are not there: a pool's are not in
-/// a forked child.
+/// Opens all pages of a view that no machine watches any more. False if they are not mapped: a
+/// pool's pages are not mapped in a forked child.
 pub(super) fn open_all(start: usize, bytes: usize) -> bool {
     let at = std::ptr::without_provenance_mut(start);
-    // SAFETY: the mapping is a view's, or is not there: who unmaps a view has it forgotten first.
+    // SAFETY: the mapping is a view's, or is not there: a view is taken off the list before it is
+    // unmapped.
     unsafe { libc::mprotect(at, bytes, OPEN) == 0 }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Watched {
 }
 
 impl Watcher {
-    /// Begins to watch; `None`, which is said, if faults cannot be had.
+    /// Begins to watch. `None`, with a message, if this process cannot handle faults.
     pub(crate) fn new(machine: &Arc<impl Faulted + 'static>) -> Option<Self> {
         if !owner::install() {
             owner::say_unwatched();
@@ -69,7 +69,7 @@ impl Watched {
 
     /// An operation uses the range from now on.
     pub(crate) fn close(&mut self, by: Epoch, range: Range<usize>, writes: bool) {
-        // Who knows of a later operation of a stream knows of the earlier ones.
+        // An agent that knows of a later operation of a stream knows of the earlier ones.
         self.closed.retain(|c| {
             let covered = range.start <= c.range.start && c.range.end <= range.end;
             c.by.agent != by.agent || !covered || c.writes && !writes
@@ -166,7 +166,7 @@ impl Watched {
         }
     }
 
-    /// Whether a stand-in can run on it: no system call of another thread uses it meanwhile.
+    /// Whether a stand-in can run on it: no thread is in a system call that uses it.
     pub(crate) fn can_be_shut(&self) -> bool {
         self.in_calls.is_empty()
     }

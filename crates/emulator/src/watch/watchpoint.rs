@@ -2,8 +2,8 @@
 //!
 //! The processor traps after an instruction of the thread that has touched some bytes, and the
 //! system raises SIGTRAP. What the system itself touches for the thread does not count. A thread
-//! has four of them. Not every system lends them: an old one, a container, or one that keeps them
-//! to its administrator does not.
+//! has four of them. Old systems, containers, and systems that reserve them for the administrator
+//! do not lend them.
 //!
 //! # Invariants
 //!
@@ -109,7 +109,7 @@ const REFUSED: u8 = 2;
 /// Whether the system lends watchpoints to this process.
 static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 
-/// Whether there may be some for the calling thread. Whoever begins one handles SIGTRAP.
+/// Whether the calling thread may get watchpoints. A caller that begins one must handle SIGTRAP.
 pub(super) fn may_be_lent() -> bool {
     if STATE.load(Ordering::Relaxed) == UNKNOWN {
         let may_be = can_wait() && !is_simulated();
@@ -208,7 +208,7 @@ fn open(bytes: &Range<usize>, mark: Option<u64>) -> Option<c_int> {
     (high >= 0).then_some(high)
 }
 
-/// Numbers from there on are not what a program counts on.
+/// Programs do not rely on file numbers from here on.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 fn lowest_file() -> c_int {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -259,7 +259,8 @@ mod tests {
         }
     }
 
-    /// Whoever closes all files must not have another one closed.
+    /// A program may close all of its files. The watchpoint must not close the file that then gets
+    /// its number.
     #[test]
     fn a_file_that_is_another_one_by_now_is_left_alone() {
         let (point, word) = (Watchpoint::none(), Box::new(0_u64));

@@ -1,8 +1,8 @@
 //! What streams are called in decisions: the same in every run of a program.
 //!
 //! A stream is named by the thread that made it and by how many that thread had made before. So its
-//! name does not depend on what other threads do meanwhile. Threads are numbered as they make their
-//! first stream. In a program with one thread the names are those that reports of races use.
+//! name does not depend on what other threads do. Threads are numbered as they make their first
+//! stream. In a program with one thread the names are those that reports of races use.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -27,7 +27,7 @@ pub(crate) fn though_in_host_function<R>(call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Calls `function`, and marks the thread meanwhile.
+/// Calls `function`, and marks the thread during the call.
 pub(crate) fn as_host_function(function: impl FnOnce()) {
     IN_HOST_FUNCTION.set(true);
     function();

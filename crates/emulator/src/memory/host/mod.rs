@@ -123,7 +123,7 @@ impl HostMemory {
         self.locked
     }
 
-    /// Blocks that were freed in flight, and whose memory is therefore kept for ever.
+    /// Blocks that were freed in flight, whose memory is therefore never given back.
     pub(crate) fn quarantined(&self) -> usize {
         self.blocks.len() - self.locked.1
     }
@@ -301,7 +301,7 @@ impl HostMemory {
     /// * The range is page-locked, or pageable and valid; it is not written to while the slice is
     ///   used.
     pub(crate) unsafe fn bytes<'a>(&self, ptr: HostPtr, bytes: usize) -> &'a [u8] {
-        // SAFETY: the memory is mapped and initialised, and not written to meanwhile.
+        // SAFETY: the memory is mapped and initialised, and not written to while the slice is used.
         unsafe { std::slice::from_raw_parts(self.storage_of(ptr), bytes) }
     }
 
