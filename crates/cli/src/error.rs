@@ -8,7 +8,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug)]
 pub struct Error(pub String);
 
-/// What a call gave back goes.
+/// Drops what a call returned.
 impl<V> From<pinlane::Refused<V>> for Error {
     fn from(refused: pinlane::Refused<V>) -> Self {
         refused.error.into()

@@ -95,7 +95,7 @@ cuda! {
             gpu.refuse_unsafe()?;
         }
         if gpu.is_in_host_function() {
-            // A GPU waits for ever for what comes after the function.
+            // On a GPU, a wait for work after the function never returns.
             return match gpu.answered(|| gpu.event_query(event))? {
                 Poll::Done => Ok(()),
                 Poll::NotReady => Err(CudaCode::NOT_PERMITTED),

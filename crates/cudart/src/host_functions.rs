@@ -1,5 +1,5 @@
-//! Which calls are refused inside a host function. CUDA's documents forbid all; these are the ones
-//! that GPUs were seen to refuse (`tests/arguments`).
+//! Which calls are refused inside a host function. CUDA's documents forbid all calls. GPUs were
+//! seen to refuse these (`tests/arguments`).
 
 use pinlane_driver::CudaCode;
 use pinlane_emulator::Emulator;

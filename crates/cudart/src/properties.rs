@@ -1,5 +1,5 @@
-//! What a device says of itself. The values are those of no real device; they are such that
-//! programs for GPUs of today go on.
+//! The properties of a device. The values are those of no real device. Programs for current GPUs
+//! accept them.
 
 use std::ffi::c_int;
 

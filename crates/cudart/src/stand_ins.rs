@@ -22,7 +22,7 @@ use crate::{boundary, environment, mangled};
 
 /// The most threads of a block.
 pub const MOST_THREADS: u64 = 1024;
-/// No kernel has more parameters, nor longer ones.
+/// No kernel has more parameters or longer ones.
 const MOST_PARAMETERS: usize = 4096;
 
 type StandIn = unsafe extern "C" fn(Dim3, Dim3, *mut *mut c_void, usize);

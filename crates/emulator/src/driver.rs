@@ -13,8 +13,8 @@ use pinlane_driver::{
     Item, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
 
-/// Methods of the seam that are calls of the machine as they are. `checked` are those of which the
-/// seam demands more than the machine needs.
+/// Methods of the seam that forward to the machine's method of the same name. `checked` marks those
+/// that are `unsafe` in the seam and safe on the machine, which checks its arguments.
 macro_rules! translate {
     () => {};
     (fn $name:ident($($arg:ident: $ty:ty),*) -> $out:ty; $($rest:tt)*) => {

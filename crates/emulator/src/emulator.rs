@@ -174,10 +174,11 @@ impl Builder {
     /// Pages that an operation uses are closed to the host until it knows that the operation is
     /// complete. A load or store that comes too early faults; it is reported, with its line, and
     /// done all the same. So this takes the process's handlers of SIGSEGV and SIGTRAP, and passes
-    /// on what is not of such pages to those that were there before. If other code takes its place
-    /// later, the next call of the driver opens all pages, and says so once on standard error; the
-    /// host's sides of copies are hashed then, as below. A debugger stops at those faults. A system
-    /// call on a page that is closed fails with `EFAULT`; [`Emulator::host_writes`] opens it.
+    /// signals that are not about such pages to the handlers that were there before. If other code
+    /// takes its place later, the next call of the driver opens all pages, and says so once on
+    /// standard error; the host's sides of copies are hashed then, as below. A debugger stops at
+    /// those faults. A system call on a page that is closed fails with `EFAULT`;
+    /// [`Emulator::host_writes`] opens it.
     ///
     /// Pools of such a machine allocate their memory, so that it is watched, whatever their
     /// `PageLocking` is. Blocks aligned to more than a page are
@@ -209,13 +210,13 @@ impl Builder {
         self
     }
 
-    /// Repeats a run: its seed, and what it decided otherwise than an eager one. The machine then
-    /// counts as eager; what [`execution`](Self::execution) and [`seed`](Self::seed) say does not
-    /// matter.
+    /// Repeats a run: its seed, and the decisions in which it differs from an eager run. The
+    /// machine then counts as eager; what [`execution`](Self::execution) and [`seed`](Self::seed)
+    /// say does not matter.
     ///
     /// A program with one thread and without host functions runs exactly as it did. With more
     /// threads the decisions are the same ones, each for the operation of the same number in the
-    /// same stream; but what the threads do at what time is theirs.
+    /// same stream; but the timing of the threads is not repeated.
     pub fn replay(mut self, replay: Replay) -> Self {
         self.replay = Some(replay);
         self

@@ -16,7 +16,7 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal, RawEvent, RawStream, StreamFlags};
 
 impl Machine {
-    /// A call between what every one does first and last.
+    /// Runs `work` between the checks that every call makes first and last.
     #[inline]
     pub(super) fn enter<R>(
         &mut self,

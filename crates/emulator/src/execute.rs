@@ -19,7 +19,7 @@ use pinlane_driver::{Call, Item, Ordinal, reference};
 enum Seen {
     /// The hash of the bytes, if there is an earlier one.
     Bytes(Option<u64>),
-    /// It is mapped no more.
+    /// It is not mapped any more.
     Gone,
 }
 

@@ -29,10 +29,10 @@ pub struct Fault {
     /// How often.
     pub repeat: Repeat,
     /// The call takes effect, and then fails, as a call does that reports what went wrong before
-    /// it: a copy is enqueued, memory is freed, a wait is over. What would give something out
+    /// it: a copy is enqueued, memory is freed, a wait is over. A call that would create something
     /// ([`HostAlloc`](Call::HostAlloc), [`DeviceAlloc`](Call::DeviceAlloc),
-    /// [`StreamCreate`](Call::StreamCreate), [`EventCreate`](Call::EventCreate)) has no effect all
-    /// the same: the program could not give it back.
+    /// [`StreamCreate`](Call::StreamCreate), [`EventCreate`](Call::EventCreate)) has no effect even
+    /// so: the program could not give it back.
     pub late: bool,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Strike {
     pub(super) is_late: bool,
 }
 
-/// Whether the call gives something out, which the program cannot name if the call fails.
+/// Whether the call creates something, which the program cannot name if the call fails.
 fn gives(call: Call) -> bool {
     matches!(call, Call::HostAlloc | Call::DeviceAlloc | Call::StreamCreate | Call::EventCreate)
 }

@@ -1,8 +1,7 @@
 //! Findings: what the emulated device saw that a correct program never does.
 //!
-//! A real GPU answers such a program with torn data or a crash, some day. A finding says at once
-//! which operation it was, on which stream, over which bytes, and the seed that gives the same
-//! schedule again.
+//! On a real GPU such a program gets torn data or a crash, sooner or later. A finding names at once
+//! the operation, its stream, the bytes, and the seed that repeats the schedule.
 
 use std::fmt;
 use std::sync::Arc;
@@ -95,7 +94,7 @@ pub(super) struct Findings {
     list: Vec<Finding>,
     /// How many of them were taken.
     taken: usize,
-    /// Whether there are others, for those who do not hold the lock.
+    /// Whether there are findings that were not taken, for threads that do not hold the lock.
     pub(super) are_new: Arc<AtomicBool>,
 }
 
@@ -116,7 +115,7 @@ impl Findings {
         self.push(kind, race.text(), Some(Box::new(race)));
     }
 
-    /// The same with a text of its own.
+    /// The same for a race, with a message of its own.
     #[cold]
     pub(super) fn report_with(&mut self, kind: FindingKind, message: String, race: Race) {
         self.push(kind, message, Some(Box::new(race)));

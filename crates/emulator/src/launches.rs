@@ -1,7 +1,7 @@
 //! Kernels of the program's own: their stand-ins run, and what they touch is seen.
 //!
-//! What a stand-in uses is known only when it has run ([`watch`](super::watch)). It counts from the
-//! launch's place in its stream on, of which the checker has kept the knowledge.
+//! What a stand-in uses is known only when it has run ([`watch`](super::watch)). A use counts as
+//! made at the launch's place in its stream: the checker has kept what was known there.
 
 use super::finding::FindingKind;
 use super::machine::Machine;

@@ -83,7 +83,7 @@ impl Shared {
         machine
     }
 
-    /// Runs `work` on the machine and wakes those who wait for what it did.
+    /// Runs `work` on the machine and wakes the threads that wait for what it did.
     #[inline]
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
         let _holding = Holding::begin();
@@ -101,7 +101,7 @@ impl Shared {
         result
     }
 
-    /// Wakes those who wait for what was done, while the lock is still held.
+    /// Wakes the threads that wait for what was done, while the lock is still held.
     fn wake(&self, machine: &mut Machine) {
         if std::mem::take(&mut machine.changed) && machine.waiters > 0 {
             self.changed.notify_all();

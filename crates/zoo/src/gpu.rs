@@ -1,7 +1,7 @@
 //! What the programs in Rust call: CUDA as a thin binding gives it to Rust, on an emulated machine.
 //!
 //! One thing is added to CUDA. The machine cannot see what Rust code does to host memory, so
-//! [`Gpu::write`] and [`Gpu::holds`] tell it and do it.
+//! [`Gpu::write`] and [`Gpu::holds`] announce the access and make it.
 
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};

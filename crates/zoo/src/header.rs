@@ -64,7 +64,7 @@ impl Header {
 
 const FIELDS: [&str; 5] = ["Report", "Wrong", "Finds", "Devices", "Needs"];
 
-/// What the fields of that name say; a value goes on until the next field or an empty line.
+/// The values of the fields of that name. A value ends at the next field or at an empty line.
 fn values(lines: &[&str], field: &str) -> Vec<String> {
     let begins = |line: &str| {
         FIELDS.iter().any(|f| line.strip_prefix(f).is_some_and(|rest| rest.starts_with(':')))

@@ -1,10 +1,10 @@
-//! The bug zoo: small programs, each made after a report of a bug that happened to somebody, and
-//! each with a twin that differs by the fix only.
+//! The bug zoo: small programs, each made after a report of a real bug, and each with a twin that
+//! differs only by the fix.
 //!
 //! `programs/` has them, in Rust, C and C++. The comment at the top of each says what happened, and
-//! what the emulated device is to find in one eager run. `tests/zoo.rs` holds it to that;
-//! `scripts/zoo` measures how many schedules it takes until a program goes wrong by itself, and
-//! writes `docs/zoo.md`.
+//! what the emulated device is to find in one eager run. `tests/zoo.rs` checks that; `scripts/zoo`
+//! measures how many schedules it takes until a program goes wrong by itself, and writes
+//! `docs/zoo.md`.
 //!
 //! ```text
 //!   header    what the comment at the top of a program says

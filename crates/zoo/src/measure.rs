@@ -12,7 +12,7 @@ pub const LIMIT: u64 = 1000;
 /// The median over all starts of the schedules that a search needs until the program goes wrong;
 /// `None` if it is more than [`LIMIT`].
 ///
-/// The starts lie apart by `LIMIT / STARTS` seeds. A search that comes to the last seed goes on
+/// The starts lie apart by `LIMIT / STARTS` seeds. A search that reaches the last seed continues
 /// with the first.
 #[must_use]
 pub fn median(program: &Program, mode: &str) -> Option<u64> {

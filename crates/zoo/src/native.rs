@@ -134,7 +134,7 @@ impl Native {
         command
             .env("PINLANE_CUDART_DEVICES", devices.to_string())
             .env_remove("PINLANE_CUDART_EXIT")
-            // For those that never return; the host functions of the zoo take no time.
+            // For host functions that never return. Those of the zoo take no time.
             .env("PINLANE_CUDART_HOST_FUNCTION_SECONDS", "0.5");
         let end = ended(command.env("PINLANE_CUDART_REPORT", &report));
         let lines = fs::read_to_string(&report).unwrap_or_default();
@@ -143,7 +143,7 @@ impl Native {
     }
 }
 
-/// Runs a program to its end, or until patience is.
+/// Runs a program to its end, or until the time limit.
 fn ended(command: &mut Command) -> End {
     let start = Instant::now();
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));

@@ -114,7 +114,7 @@ impl Program {
         expected.iter().all(|expected| outcome.findings.iter().any(|found| found.is(expected)))
     }
 
-    /// Whether one eager run can be asked for it: the machine knows of all accesses.
+    /// Whether one eager run can find it: the machine knows of all accesses.
     #[must_use]
     pub fn is_known_by_calls(&self) -> bool {
         !self.header.needs_host_accesses || self.language == Language::Rust

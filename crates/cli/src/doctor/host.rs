@@ -85,7 +85,7 @@ fn control_group(system: &System) -> Finding {
 
 /// The lowest limit on the path of a line of `/proc/self/cgroup`.
 fn limit_of(system: &System, line: &str) -> Option<u64> {
-    const UNLIMITED: u64 = 1 << 62; // version 1 has no word for it
+    const UNLIMITED: u64 = 1 << 62; // version 1 writes a huge number
     let mut fields = line.splitn(3, ':').skip(1);
     let (controllers, path) = (fields.next()?, fields.next()?);
     let (mounts, file): (&[&str], _) = if controllers.is_empty() {

@@ -1,9 +1,9 @@
 //! `sigaction` and its kin, for the two signals that a machine which watches handles itself.
 //!
-//! A handler that the program installs later would take the place of the machine's, and get faults
-//! of correct code. So it comes after the machine's instead: the machine lets it have what is not
-//! its own, and the program sees no difference. All other signals, and these before the machine is
-//! built, go straight on to the C library.
+//! A handler that the program installs later would replace the machine's, and get faults of correct
+//! code. So it comes after the machine's instead: the machine passes it the signals that are not
+//! its own, and the program sees no difference. Calls for other signals, and all calls before the
+//! machine is built, go straight to the C library.
 
 use std::ffi::{c_int, c_void};
 use std::mem::{transmute, zeroed};

@@ -1,4 +1,4 @@
-//! The functions of the C library's that the library takes the place of.
+//! The functions of the C library that this library replaces.
 
 use std::mem::transmute;
 

@@ -1,9 +1,9 @@
 //! Calls of the C library's whose buffers lie in memory that is in use.
 //!
 //! Pages that an operation uses are closed to the program. A load that comes too early faults, and
-//! is made good; a system call fails, with `EFAULT`. So the library takes the place of the calls
-//! that programs give such buffers to ([`calls`]), and each goes on to the function that it
-//! replaces ([`real`]):
+//! is made good; a system call fails, with `EFAULT`. So the library replaces the functions that
+//! programs give such buffers to ([`calls`]). Each then calls the function that it replaces
+//! ([`real`]):
 //!
 //! ```text
 //!   is a buffer in watched memory?    no: the real call (as nearly always)
@@ -12,10 +12,10 @@
 //!   the bytes that it has really used are said to the race checker; the pages are closed
 //! ```
 //!
-//! The destination of a copy in pageable or registered memory has no closed pages. It is asked for
-//! in the same way, and said.
+//! The destination of a copy in pageable or registered memory has no closed pages. Calls look for
+//! such destinations in the same way, and report the use to the race checker.
 //!
-//! For the same reason it takes the place of `sigaction` ([`actions`]).
+//! For the same reason it replaces `sigaction` ([`actions`]).
 //!
 //! # Invariants
 //!

@@ -7,7 +7,7 @@ namespace {
 
 void CUDART_CB sleep_a_while(void *) { usleep(400'000); }
 
-// Both recorded, the second behind some work, and complete.
+// Both recorded, the second after some work, and complete.
 long elapsed(World &w, cudaEvent_t from, cudaEvent_t to) {
   cudaEventRecord(from, w.stream);
   cudaEventRecord(to, w.stream);

@@ -9,7 +9,7 @@
 //
 //   NAME  ANSWER last CODE after CODE
 //
-// "last" is what cudaGetLastError says behind the question, and "after" what the device says when
+// "last" is what cudaGetLastError says after the question, and "after" what the device says when
 // all is done. A question that ends its process says which signal it was. After 20 s that is 14.
 #include "questions.h"
 

@@ -49,7 +49,7 @@ void blocked() {
   say(7);
   receiver.join();
   EXPECT(got == ssize_t(part) && host[0] == 7 && host[part - 1] == 7);
-  // The page is closed again behind the call.
+  // The page is closed again after the call.
   if (std::getenv("LATE") != nullptr) host[apart] = 1;
 }
 

@@ -186,7 +186,7 @@ void dumped() {
   EXPECT(host[0] == 0 && host[bytes - 1] == 0);
 }
 
-// Behind the end of the memory.
+// Past the end of the memory.
 void outside() {
   char* a = memory() + 1;
   cudaStream_t on = stream();

@@ -1,7 +1,7 @@
-// Pageable memory is uploaded behind the host function that fills it. With WAITS in its environment
+// Pageable memory is uploaded after the host function that fills it. With WAITS in its environment
 // the program waits for the function. With BATCH the upload is a batch whose source is read in
 // stream order, which is right; with EARLY, too, there is no function, and the program writes to
-// that source behind the call.
+// that source after the call.
 #include "cuda.h"
 
 #include <cstdio>

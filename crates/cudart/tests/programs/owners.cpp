@@ -1,4 +1,4 @@
-// A program beside somebody else who handles SIGSEGV: `OWNER MOMENT`. It makes no call of CUDA
+// A program with another handler of SIGSEGV: `OWNER MOMENT`. It makes no call of CUDA
 // between the moment and its next access.
 #include "../../../../tests/ffi/owners/owner.h"
 

@@ -113,7 +113,7 @@ void the_bytes_land_where_they_should() {
   CUDA_MEMCPY3D_BATCH_OP one = batch();
   FINE(cuMemcpy3DBatchAsync(1, &one, 0, stream));
   has_landed(0, 0, 50, 4, 2);
-  // Lines and planes of length 0 lie one behind the other.
+  // Lines and planes of length 0 lie one after the other.
   one.dst.op.ptr = {device, 0, 0, {}};
   FINE(cuMemcpy3DBatchAsync(1, &one, 0, stream));
   const std::vector<char> tight = contents();

@@ -172,7 +172,7 @@ void newest() {
   OK(cudaDeviceSynchronize());
 }
 
-// Right, though nobody waits: what is used lies beside the destination.
+// Right without a wait: the variable that is used lies next to the destination.
 void beside() {
   struct {
     char name[20] = "name";
@@ -196,7 +196,7 @@ void beside() {
   sink = object.count;
 }
 
-// Right: all files are closed meanwhile, and their numbers belong to others.
+// Right: the program closes all files, and other files then have their numbers.
 void files() {
   int count = 1;
   OK(cudaMemcpyAsync(&count, device, sizeof count, cudaMemcpyDeviceToHost, stream));
@@ -222,7 +222,7 @@ void forked() {
   OK(cudaStreamSynchronize(stream));
 }
 
-// Right, though nobody waits: the copy comes after what its stream does first.
+// Right without a wait: the copy comes after the earlier work of its stream.
 void behind_in_the_stream() {
   for (std::size_t length : {few, bytes}) {
     std::vector<char> to(length, 1);

@@ -1,4 +1,4 @@
-// What a program does too early to pageable and to registered memory, whose pages nobody can close.
+// Too early accesses of a program to pageable and registered memory, whose pages cannot be closed.
 // The first argument says what; with WAITS in its environment the program does it in time.
 #include "cuda.h"
 
@@ -112,7 +112,7 @@ void fill(void* memory) {
   std::memset(memory, 2, bytes);
 }
 
-// In time, the function is behind the copy in its stream; else it is on another one.
+// In time, the function comes after the copy in its stream; otherwise it is on another stream.
 void host_function() {
   Registered from;
   upload(from.data);
@@ -121,7 +121,7 @@ void host_function() {
   OK(cudaStreamSynchronize(stream));
 }
 
-// The same, behind an event.
+// The same, after an event.
 void host_function_of_another_stream() {
   Registered from;
   cudaEvent_t event;
@@ -139,7 +139,7 @@ void raise(void* flag) {
   static_cast<std::atomic<bool>*>(flag)->store(true);
 }
 
-// A thread is told by a flag; else by one that is raised too early.
+// A flag signals a thread. In time, the flag is raised after the copy; otherwise too early.
 void flag() {
   std::vector<char> from(bytes, 1);
   std::atomic<bool> done{false};
@@ -152,7 +152,7 @@ void flag() {
   OK(cudaDeviceSynchronize());
 }
 
-// A program that asks until it is told.
+// A program that queries until the copy is complete.
 void query() {
   std::vector<char> from(bytes, 1);
   upload(from.data());

@@ -43,7 +43,7 @@ RULE(rule_27_a_call_returns_the_error_of_earlier_work, "", "Race, IllegalAddress
   cudaStream_t stream;
   EXPECT(cudaStreamCreate(&stream) == code);
   EXPECT(cudaMemset(memory_before, 0, BYTES) == code);
-  // A call that has nothing to do asks nobody.
+  // A call that has nothing to do does not report the error.
   EXPECT(cudaMemset(nullptr, 0, 0) == cudaSuccess);
 }
 

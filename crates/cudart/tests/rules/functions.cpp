@@ -58,7 +58,7 @@ RULE(rule_24_a_host_function_makes_no_call, "", "CallInHostFunction") {
   EXPECT(seen.answer == cudaErrorNotPermitted);
 }
 
-// It was seen to fail with 800. If it waited, it would do so for ever.
+// It was seen to fail with 800. If it waited, it would never return.
 RULE(rule_25_a_host_function_frees_no_page_locked_memory, "", "CallInHostFunction, Deadlock?") {
   struct Freed {
     char* host;
@@ -96,6 +96,6 @@ RULE(rule_25_a_lock_cycle_with_a_host_function_never_ends, "", "Deadlock") {
   EXPECT(answer == (is_emulated() ? cudaErrorLaunchTimeout : cudaSuccess));
   held.unlock();
   while (shared.locked == -1) std::this_thread::yield();
-  // Where nobody ends the wait, the function does.
+  // On a GPU, the wait ends when the function gives up.
   EXPECT(shared.locked == 0 || is_emulated());
 }

@@ -123,7 +123,7 @@ RULE(rule_23_a_reset_destroys_what_the_device_has, "", "") {
   EXPECT(of.type == cudaMemoryTypeUnregistered);
   OK(cudaPointerGetAttributes(&of, a));
   EXPECT(of.type == cudaMemoryTypeUnregistered);
-  // And the device goes on.
+  // And the device still works.
   char* again = device_memory();
   OK(cudaMemset(again, 2, BYTES));
   EXPECT(device_value(again) == 2);

@@ -25,7 +25,7 @@ use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, RawStream};
 
-/// An upload of so much may be asynchronous to the host (rule 6).
+/// An upload of at most this many bytes may be asynchronous to the host (rule 6).
 const SHORT: usize = 64 << 10;
 
 /// What a call says of the direction of its copy (`cudaMemcpyKind`).
@@ -50,7 +50,7 @@ impl Kind {
         [Kind::H2H, Kind::H2D, Kind::D2H, Kind::D2D, Kind::Default].get(number as usize).copied()
     }
 
-    /// The sides that are a device's by this kind.
+    /// Which sides are a device's, according to this kind.
     fn of_device(self, dst: &Held, src: &Held) -> Vec<Side> {
         match self {
             Kind::H2H | Kind::Default => vec![],
@@ -366,8 +366,8 @@ fn action(call: Call, mut transfers: Vec<Transfer>) -> Action {
     }
 }
 
-/// The sides in device memory lie in one live allocation each. CUDA finds a bad address at the call
-/// where it can; it does so here.
+/// The sides in device memory lie in one live allocation each. CUDA reports a bad address at the
+/// call where it can. The emulated device always does.
 fn check_device_sides(
     machine: &mut Machine,
     call: Call,

@@ -102,13 +102,13 @@ impl Emulator {
         })
     }
 
-    /// Kernels of a device reach memory that `cudaMalloc` gave on another one.
+    /// Lets kernels of a device access memory that `cudaMalloc` allocated on another one.
     /// `cudaDeviceEnablePeerAccess`
     ///
     /// # Errors
     ///
-    /// As for [`device_name`](Self::device_name), and if both are one.
-    /// [`CudaCode::PEER_ACCESS_ALREADY_ENABLED`] if they do so already.
+    /// As for [`device_name`](Self::device_name), and if both devices are the same.
+    /// [`CudaCode::PEER_ACCESS_ALREADY_ENABLED`] if access is enabled already.
     pub fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
         self.call(Call::PeerEnable, device, |machine| {
             machine.device(peer)?;
@@ -124,12 +124,12 @@ impl Emulator {
         })
     }
 
-    /// Undoes that, for kernels that are launched from now on. `cudaDeviceDisablePeerAccess`
+    /// Ends that access, for kernels that are launched from now on. `cudaDeviceDisablePeerAccess`
     ///
     /// # Errors
     ///
     /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
-    /// [`CudaCode::PEER_ACCESS_NOT_ENABLED`] if they do not.
+    /// [`CudaCode::PEER_ACCESS_NOT_ENABLED`] if access is not enabled.
     pub fn disable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
         self.with(|machine| {
             let peers = &mut machine.device(device)?.mapped_peers;
@@ -174,13 +174,13 @@ impl Emulator {
         self.drain_device(device, true)
     }
 
-    /// What allocating and freeing may do, one time in `n`: they synchronize with the device (rules
-    /// 13 and 22). No program may count on it.
+    /// Synchronizes with the device one time in `n`, as allocating and freeing may do (rules 13 and
+    /// 22). No program may rely on it.
     pub(crate) fn may_synchronize(&self, n: usize) {
         let device = self.current_device();
         let free = |machine: &mut Machine| machine.captures.is_empty() && machine.takes_liberty(n);
         if self.with(free) {
-            // Calls that ask for it report what a device or a capture has against it.
+            // An error of this wait is ignored: calls that ask for a synchronize report it.
             let _ = self.drain_device(device, false);
         }
     }

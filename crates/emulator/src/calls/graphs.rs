@@ -21,7 +21,7 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// As for [`stream_query`](Self::stream_query), but for the capture.
+    /// As for [`stream_query`](Self::stream_query), except that a capture is no error.
     pub fn stream_capture(&self, stream: RawStream) -> DriverResult<Capture> {
         self.on_stream(Call::StreamCapture, stream, |machine, key| machine.capture_status(key))
     }
@@ -54,8 +54,9 @@ impl Emulator {
         })
     }
 
-    /// Fails if a capture under way forbids calls that are potentially unsafe, and kills it. Such
-    /// calls are those that allocate and free other than in stream order, and queries of events.
+    /// If a capture under way forbids calls that are potentially unsafe, fails and invalidates it.
+    /// Such calls are those that allocate and free other than in stream order, and queries of
+    /// events.
     ///
     /// # Errors
     ///
@@ -80,7 +81,8 @@ impl Emulator {
         })
     }
 
-    /// Fails, and kills the capture, if the stream is captured: for calls that cannot be.
+    /// For calls that cannot be captured: if the stream is captured, fails and invalidates the
+    /// capture.
     ///
     /// # Errors
     ///
@@ -164,8 +166,7 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// As for [`graph_instantiate`](Self::graph_instantiate), and what the machine says of the
-    /// stream.
+    /// As for [`graph_instantiate`](Self::graph_instantiate), and the errors of the stream.
     ///
     /// # Safety
     ///

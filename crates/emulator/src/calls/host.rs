@@ -53,8 +53,8 @@ impl Emulator {
         Ok(ptr.as_ptr().cast())
     }
 
-    /// Frees page-locked memory; it may synchronize. In flight, that is a finding all the same
-    /// (rule 22), and so is a call from a host function (rule 25). `cudaFreeHost`
+    /// Frees page-locked memory; it may synchronize. A free while an operation uses the memory is a
+    /// finding even so (rule 22). So is a call from a host function (rule 25). `cudaFreeHost`
     ///
     /// # Errors
     ///
@@ -300,8 +300,8 @@ impl Machine {
     }
 }
 
-/// Whether all of a range is mapped, and may be read, and written to if that is asked. `None` if
-/// the system does not say.
+/// Whether all of a range is mapped and readable, and writable if the caller asks for that. `None`
+/// if the system does not say.
 fn is_mapped(range: &Range<usize>, writable: bool) -> Option<bool> {
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     let mut reached = range.start;

@@ -23,8 +23,8 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_RESOURCE_HANDLE`], and a finding, if the
-    /// stream is not of the current device (rule 18). Else what the machine says of the stream.
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`], and a finding, if the stream is not of the current
+    /// device (rule 18). Otherwise the errors of the stream.
     ///
     /// # Safety
     ///

@@ -47,7 +47,7 @@ impl Emulator {
     }
 
     /// Frees memory, once all work of its device is done, as GPUs were seen to. Memory of a pool is
-    /// freed at once: the caller says that it is not in use any more. `cudaFree`
+    /// freed at once: the caller promises that it is not in use any more. `cudaFree`
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! One method for each call of CUDA, a file a noun. This file has what every call does.
+//! One method for each call of CUDA, one file for each noun. This file has what all calls share.
 //!
 //! [`Driver`](pinlane_driver::Driver) and the drop-in library translate these methods. The state is
-//! the machine's. What ends an object that an address or a handle names is `unsafe`, or ends only
-//! what a program has made.
+//! the machine's. A method that destroys the object of an address or a handle is `unsafe`, or
+//! destroys only objects that the program has made.
 
 mod batches;
 mod copies;
@@ -61,7 +61,7 @@ fn no_such(machine: &mut Machine, call: &str, what: &str, handle: usize) -> Cuda
 }
 
 impl Emulator {
-    /// Runs a call on the machine, which names no stream and perhaps no device.
+    /// Runs a call that names no stream, and perhaps no device, on the machine.
     #[inline]
     pub(crate) fn in_call<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
         let site = self.shared.sites.then(Site::capture);

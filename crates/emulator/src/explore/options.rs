@@ -112,7 +112,7 @@ pub fn asked_for() -> Result<Option<Replay>, Unreadable> {
     std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().parse()).transpose()
 }
 
-/// The same, for those who cannot say that the text is no replay.
+/// The same, for callers that cannot return an error: panics if the text is no replay.
 pub(super) fn given() -> Option<Replay> {
     asked_for().unwrap_or_else(|error| panic!("{VARIABLE}: {error}"))
 }

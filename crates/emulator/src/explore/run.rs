@@ -32,12 +32,12 @@ impl<T, E: fmt::Display> Outcome for Result<T, E> {
 /// How a run ended.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// Of the program itself.
+    /// The failure of the program itself.
     pub(super) failure: Option<String>,
     pub(super) findings: Vec<Finding>,
     pub(super) replay: Replay,
     pub(super) operations: u64,
-    /// How many choices there were at each point, for who tries all of them.
+    /// How many choices there were at each point, for a search that tries all of them.
     pub(super) path: Vec<(usize, usize)>,
 }
 

@@ -35,8 +35,8 @@ const TAG: u64 = 0xdea << 52;
 const DEVICE_SHIFT: u32 = 44;
 /// The most devices that addresses have room for.
 pub(crate) const MAX_DEVICES: usize = 256;
-/// How much address space an arena takes, twice, for all devices together: 16 TiB, or the half,
-/// again and again, where the process has no room for so much, down to 256 MiB.
+/// The size of each of an arena's two views, for all devices together, as a power of two: 16 TiB.
+/// If the process has no room for that, it is halved until it fits, down to 256 MiB.
 const MOST_ADDRESSES: u32 = 44;
 const LEAST_ADDRESSES: u32 = 28;
 /// As `cudaMalloc` documents.

@@ -12,7 +12,7 @@
 //! | torn | half of them are taken at the call, the others late | - |
 //! | late | as from page-locked memory | as to page-locked memory |
 //!
-//! A program that counts on one of them is wrong with some seed. A stalled stream stalls a call
+//! A program that relies on one of them goes wrong with some seed. A stalled stream stalls a call
 //! that blocks.
 //!
 //! Pageable memory may be gone when a copy that is late gets to it: a program may free it too
@@ -24,7 +24,7 @@ use crate::memory::look::{Look, look};
 use crate::schedule::About;
 use crate::words::slots::Key;
 
-/// GPUs were seen to take so much at the call.
+/// GPUs were seen to read this many bytes at the call.
 const AT_ONCE: usize = 1 << 20;
 
 /// When the bytes of the host's side are used.

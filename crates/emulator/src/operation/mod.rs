@@ -89,7 +89,7 @@ pub(crate) enum Action {
     Kernel(Launch),
 }
 
-/// The copies of items, by a kernel. Boxed, since every operation would be as large.
+/// The copies of items, by a kernel. Boxed, because otherwise every operation would be as large.
 #[derive(Clone, Debug)]
 pub(crate) struct Move {
     pub(crate) kind: CopyKind,

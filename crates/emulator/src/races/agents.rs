@@ -60,11 +60,11 @@ enum Who {
 struct Member {
     who: Who,
     knowledge: Knowledge,
-    /// What it knew before it learned more, each with the last position that knew no more.
+    /// Its earlier states of knowledge, each with the last position that had no more.
     earlier: VecDeque<Knowledge>,
     /// The position at which this agent took over the number.
     base: u64,
-    /// Of a stream: the agent of what is ahead of its order, once there is something.
+    /// Of a stream: the agent of its uses that are ahead of its order, once there are any.
     ahead: Option<Agent>,
 }
 
@@ -368,8 +368,8 @@ impl Agents {
         agent
     }
 
-    /// What threads knew that have ended since the last look, all others know from now on: they
-    /// may have waited for their end. Whether there were any.
+    /// Hands what threads knew that have ended since the last look to all others, which may have
+    /// joined them. Returns whether any thread had ended.
     #[cold]
     pub(super) fn bury(&mut self) -> bool {
         if !self.apart {

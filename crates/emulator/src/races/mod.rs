@@ -83,7 +83,7 @@ pub(super) struct Races {
     conflicts: Vec<Conflict>,
 }
 
-/// What an operation knows, and what everybody does.
+/// What an operation knows, and the agents.
 struct Eyes<'a> {
     knowledge: &'a Knowledge,
     agents: &'a Agents,
@@ -162,7 +162,7 @@ impl Races {
         site.map_or(String::new(), |site| format!("\n  called at {site}"))
     }
 
-    /// The latest that an agent has been given.
+    /// The latest epoch of an agent.
     pub(super) fn latest(&self, agent: Agent) -> Epoch {
         self.agents.at(agent)
     }

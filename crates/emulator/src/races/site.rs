@@ -45,8 +45,8 @@ impl Site {
 /// Crates above this one whose lines are no program's.
 static ABOVE: [AtomicPtr<Sources>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
 
-/// From now on, the lines of these sources are no program's: they are of a crate that makes calls
-/// for programs. There is room for 4 such crates.
+/// From now on, sites skip the lines of these sources: they belong to a crate that makes calls for
+/// programs. At most 4 such crates count.
 pub fn leave_out(sources: &'static Sources) {
     let own = ptr::from_ref(sources).cast_mut();
     for place in &ABOVE {
@@ -156,7 +156,7 @@ fn is_outside(function: &str) -> bool {
     !function.is_empty() && (!inside || name.contains("::tests::"))
 }
 
-/// Takes `path:line:column` or `path:line` apart.
+/// Splits `path:line:column` or `path:line`.
 fn site_of(place: &str) -> Option<Site> {
     let mut parts = place.rsplitn(3, ':');
     let (last, middle, rest) = (parts.next()?, parts.next()?, parts.next());

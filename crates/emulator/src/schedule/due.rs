@@ -1,14 +1,14 @@
-//! When host functions are called whose turn has come: as late as the program lets them.
+//! When host functions whose turn has come are called: as late as the program allows.
 //!
-//! They run on a thread of their own, beside the calls of the program: how much of those they meet
-//! would be left to chance. So they are called when
+//! They run on a thread of their own, concurrently with the program's calls. Which of these they
+//! overlap would depend on chance. So they are called when
 //!
 //! * a thread waits for something that is not complete, or asks for it;
 //! * or the program rests: there was no call for a while, in which the thread that made the last
-//!   one has slept or computed. It may wait for a sign that only the function gives.
+//!   one has slept or computed. It may be waiting for a signal that only the function gives.
 //!
-//! A program that makes its calls from one thread, without a rest, meets them always at the same
-//! calls.
+//! In a program that makes its calls from one thread, without a rest, they always run during the
+//! same calls.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ impl Machine {
         }
     }
 
-    /// A thread waits in vain, or has asked in vain.
+    /// A thread waits for something that is not complete, or a query has found it not complete.
     pub(crate) fn functions_are_due(&mut self) {
         if self.host_functions > 0 {
             self.due.now = true;

@@ -137,7 +137,7 @@ impl Machine {
         self.schedule.denials(stream.standing.name, stream.queue[at].number)
     }
 
-    /// Something has changed: whatever may run now does.
+    /// Something has changed: runs what may run now.
     pub(super) fn settle(&mut self) {
         if self.schedule.is_eager() {
             self.pump();

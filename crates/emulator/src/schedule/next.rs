@@ -39,7 +39,7 @@ impl Machine {
         self.ready().find(|&key| self.first(key).hold == 0)
     }
 
-    /// What changes no memory is no choice: it goes first.
+    /// An operation that changes no memory is no choice: it runs first.
     fn first_on_path(&mut self) -> Option<Key> {
         let changes =
             |&key: &Key| !matches!(self.first(key).action, Action::Mark { .. } | Action::Join);
@@ -55,7 +55,8 @@ impl Machine {
         }
     }
 
-    /// All may go in a wait, since the host does not.
+    /// The ready stream with the highest priority, if it is ahead of the host. With `all`, which a
+    /// wait sets, the host does not count: it cannot make a step then.
     fn first_by_priority(&self, all: bool) -> Option<Key> {
         let priority = |key: Key| self.streams.get(key).map_or(0, |s| s.standing.priority);
         let candidates = self.ready().map(|key| (priority(key), key));
@@ -63,8 +64,8 @@ impl Machine {
         (all || self.schedule.pct.is_ahead(highest)).then_some(first)
     }
 
-    /// All that are ready, but for the one that runs, are passed over. While a machine `lies` idle,
-    /// no time counts for what it holds.
+    /// Passes over all operations that are ready, except the one that runs. If the machine `lies`
+    /// idle, the holds of operations do not count down.
     fn pass_over(&mut self, next: Option<Key>, lies: bool) {
         for at in 0..self.backlog.len() {
             let key = self.backlog[at];

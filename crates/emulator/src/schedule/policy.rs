@@ -24,7 +24,7 @@ pub(crate) struct Schedule {
     /// The decisions that were made, if they are to be known.
     pub(super) made: Option<Replay>,
     pub(super) pct: Pct,
-    /// Every order is tried: that of this run.
+    /// The path of this run, if every order is tried.
     pub(crate) path: Option<Path>,
     /// How many calls found a device lost.
     pub(super) drifts: u64,

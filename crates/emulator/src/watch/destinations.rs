@@ -1,18 +1,17 @@
 //! Destinations of copies whose pages cannot be closed: in pageable and in registered memory.
 //!
-//! A program hands memory to calls, and these are asked whether they read or write a destination
-//! that is pending: system calls ([`calls`](super::calls)) and calls of CUDA that use host memory
-//! at once. Loads of its first bytes are seen by watchpoints ([`points`]), if the system lends
-//! them.
+//! Calls that use memory are checked: do they read or write a pending destination? These are system
+//! calls ([`calls`](super::calls)) and calls of CUDA that use host memory at once. Loads of its
+//! first bytes are seen by watchpoints ([`points`]), if the system lends them.
 //!
 //! # Invariants
 //!
 //! * A destination is listed from the call that is given it until the host knows that its operation
 //!   is complete. A correct program does not use a listed destination, so its calls take no lock
 //!   here.
-//! * The list only says whom to ask: whether it is a race, the race checker says.
-//! * Watchpoints cost system calls. So each line of a program gets them a number of times, and each
-//!   call for its first destination.
+//! * The list only shows which machine to ask. The race checker decides whether a use is a race.
+//! * Watchpoints cost system calls. So each line of a program gets them a limited number of times,
+//!   and each call only for its first destination.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -53,7 +52,7 @@ struct Destination {
     range: Range<usize>,
     by: Epoch,
     device: Ordinal,
-    /// The thread whose call it is of.
+    /// The thread that made the call.
     thread: u64,
     /// The call has not returned yet.
     is_new: bool,

@@ -43,7 +43,8 @@ impl Place {
         Process::has_mark(self.process.load(Ordering::Relaxed))
     }
 
-    /// Whether an ancestor has listed it, whose memory there is this process's own by now.
+    /// Whether an ancestor process has listed it and it overlaps the range. This process has its
+    /// own memory there.
     fn is_stale(&self, range: &Range<usize>) -> bool {
         let start = self.start.load(Ordering::Relaxed);
         let overlaps = start < range.end && range.start < self.end.load(Ordering::Relaxed);

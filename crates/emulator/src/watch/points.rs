@@ -6,10 +6,10 @@
 //! ```
 //!
 //! The first bytes of the destination are watched, for the thread that has made the call. One
-//! instruction may touch them though the program has not asked for it: functions for strings, and
-//! loops that are made vectors of, read more than they need. Such an access is of one range, and so
-//! it touches a byte beside the destination, too. These are the guards. What touches the word and a
-//! guard in one instruction is no access to the destination.
+//! instruction may touch them though the program has not asked for it: string functions and
+//! vectorized loops read more than they need. Such an access is one range, so it also touches a
+//! byte next to the destination. The guards watch these bytes. An instruction that touches the word
+//! and a guard does not count as an access to the destination.
 //!
 //! # Invariants
 //!

@@ -14,7 +14,7 @@ pub(super) enum Access {
     None,
 }
 
-/// Says what the program may do to the pages that have a byte of the range.
+/// Sets what the program may do to the pages that overlap the range.
 pub(super) fn protect(area: &Area, range: Range<usize>, access: Access) {
     let protection = match access {
         Access::All => OPEN,
@@ -22,8 +22,8 @@ pub(super) fn protect(area: &Area, range: Range<usize>, access: Access) {
         Access::None => libc::PROT_NONE,
     };
     let done = area.protect(range, protection);
-    // The system may have no room for more mappings. Then less is seen, and nothing is wrong: as
-    // long as pages can be opened, which needs no more mappings than there are.
+    // The system may refuse more mappings. Then the pages stay open and some accesses are missed.
+    // That is safe as long as pages can be opened, which needs no new mappings.
     debug_assert!(done || access != Access::All, "pages cannot be opened");
 }
 

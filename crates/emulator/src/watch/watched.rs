@@ -131,7 +131,7 @@ impl Watched {
         })
     }
 
-    /// Opens and closes the pages of a range as is due.
+    /// Opens or closes each page of a range, as the pending uses demand.
     pub(super) fn apply(&self, range: Range<usize>) {
         let pages =
             |range: &Range<usize>| range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE);
@@ -148,7 +148,7 @@ impl Watched {
         }
     }
 
-    /// Opens the pages of a range, for one access or as the program has said.
+    /// Opens the pages of a range, for one access or because the program announced one.
     pub(super) fn open(&self, range: Range<usize>) {
         protect(&self.area, range, Access::All);
     }
@@ -157,7 +157,7 @@ impl Watched {
         self.area.start()..self.area.end()
     }
 
-    /// Opens all pages for a while, or ends that.
+    /// Opens all pages, or closes again those that pending uses demand.
     pub(crate) fn set_open(&self, open: bool) {
         if open {
             protect(&self.area, self.all(), Access::All);

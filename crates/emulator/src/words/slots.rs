@@ -96,7 +96,7 @@ impl<T> Slots<T> {
         self.vacant.len() == self.slots.len()
     }
 
-    /// The keys of the tenants that are like that.
+    /// The keys of the tenants for which `like` is true.
     pub(crate) fn keys_of(&self, like: impl Fn(&T) -> bool) -> Vec<Key> {
         let key = |(index, slot): (usize, &Slot<T>)| {
             let key = Key { index: index as u32, generation: slot.generation };

@@ -19,7 +19,7 @@ pub(crate) fn in_host_function() -> bool {
     IN_HOST_FUNCTION.get()
 }
 
-/// Makes a call that is answered inside a host function, too.
+/// Makes a call that a host function may make, too.
 pub(crate) fn though_in_host_function<R>(call: impl FnOnce() -> R) -> R {
     let inside = IN_HOST_FUNCTION.replace(false);
     let result = call();
