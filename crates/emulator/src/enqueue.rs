@@ -289,7 +289,7 @@ impl Machine {
     fn disturb(&mut self, action: &Action) {
         for host in action.host_uses() {
             let is_watched = host.pageable && host.access == Access::Write;
-            // Whatever the stream has to do first, a source that is read ahead must not change.
+            // A source that is read ahead must not change, whatever work the stream has before it.
             let must_stay = host.is_read_ahead() && !self.is_to_be_written(host);
             let is_settled = must_stay || self.is_settled(host);
             if !is_settled || (is_watched && self.is_to_be_written(host)) {

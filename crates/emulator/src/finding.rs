@@ -21,13 +21,13 @@ pub enum FindingKind {
     /// memory that is page-locked in part.
     NotPageLocked,
     /// Page-locked memory was freed or unregistered while an operation names it that is pending, or
-    /// of which the caller does not know that it is complete. A kernel counts if its stand-in has
-    /// used the memory.
+    /// that the caller does not know to be complete. A kernel counts if its stand-in has used the
+    /// memory.
     FreedInFlight,
-    /// The host wrote to what a copy or kernel was to read before it had done so, or before the
-    /// program knew that it had.
+    /// The host wrote to the source of a copy or kernel before it was read, or before the program
+    /// knew that it was.
     SourceChanged,
-    /// The host wrote to what a copy was to write, or gave it away, before the copy was done, or
+    /// The host wrote to the destination of a copy, or freed it, before the copy was done, or
     /// before the program knew that it was. In the first case the copy is not made.
     DestinationChanged,
     /// Memory was freed twice, or never came from the allocation function that matches.

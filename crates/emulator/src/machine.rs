@@ -83,7 +83,7 @@ pub(super) struct Machine {
     pub(super) pools: Pools,
     /// Where a program wants its managed memory.
     pub(super) prefetched: Prefetched,
-    /// What a program has opened of other processes.
+    /// The memory of other processes that a program has opened.
     pub(super) opened: Vec<Opened>,
     /// The host's sides of copies that have run.
     pub(super) sides: Sides,
@@ -174,7 +174,7 @@ pub(super) struct Stream {
     pub(super) destroyed: bool,
     /// The first operation is a host function that the host thread has.
     pub(super) dispatched: bool,
-    /// One more than queries will still say NotReady; 0: not drawn yet.
+    /// How many queries still say NotReady, plus one; 0 if that is not drawn yet.
     pub(super) patience: u8,
     pub(super) capture: Option<Key>,
     /// What the race checker calls it.
@@ -240,10 +240,10 @@ pub(super) struct Due {
     pub(super) thread: libc::pid_t,
 }
 
-/// What a thread sanitizer knows things by ([`sanitized`](super::sanitized)).
+/// The tags that a thread sanitizer knows ([`sanitized`](super::sanitized)).
 #[derive(Debug)]
 pub(super) struct Tags {
-    /// Its parts are the streams, as those that launch functions there.
+    /// Has one part for each stream, for the launches of functions there.
     pub(super) launches: Tag,
     /// The functions that have returned, the last one first.
     pub(super) returned: VecDeque<(Epoch, Tag)>,

@@ -27,9 +27,9 @@ use pinlane_driver::{Call, CopyKind, DriverResult, Item, RawStream};
 pub enum SourceOrder {
     /// In the order of the stream.
     InStreamOrder,
-    /// Ahead of that, and not after the call.
+    /// During the call, ahead of the order of the stream.
     DuringCall,
-    /// Ahead of that, and after the call.
+    /// At any time from the call on, in any order.
     Any,
 }
 

@@ -1,5 +1,5 @@
-//! What an address names, and what every copy checks of its ranges; copies of one range, of which
-//! the caller says where it lies, as [`Driver`](pinlane_driver::Driver) makes them.
+//! What an address names, and the checks of every copy's ranges. Also copies of one range whose
+//! kind of memory the caller names, as [`Driver`](pinlane_driver::Driver) makes them.
 
 use std::ffi::c_void;
 
@@ -17,7 +17,7 @@ use pinlane_driver::{Call, DevicePtr, DriverResult, Ordinal, RawStream};
 /// What memory an address names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Of the host, and nothing that CUDA knows.
+    /// Memory of the host that CUDA does not know.
     Pageable,
     /// Of the host, allocated or registered.
     PageLocked,

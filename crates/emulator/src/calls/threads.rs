@@ -103,14 +103,14 @@ impl Emulator {
         self.state(take).unwrap_or(CudaCode::SUCCESS)
     }
 
-    /// Names the call that the calling thread makes from now on, for findings. Gives the name of
-    /// the one that it has made so far: a call may be made inside of another.
+    /// Names the call that the calling thread makes from now on, for findings. Returns the name of
+    /// the call so far, because a call may be made inside another.
     pub fn enter_call(&self, name: &'static str) -> &'static str {
         self.state(|state| std::mem::replace(&mut state.call, name)).unwrap_or(name)
     }
 
-    /// The call returns to the one in which it was made. What its copies are still to write, the
-    /// program may load too early from now on. Gives whether there are findings to
+    /// The call returns to the one in which it was made. From now on the program may load too early
+    /// what its copies are still to write. Returns whether there are findings to
     /// [take](Self::take_findings).
     pub fn leave_call(&self, outer: &'static str) -> bool {
         self.enter_call(outer);
@@ -125,7 +125,8 @@ impl Emulator {
         self.state(|state| state.call).unwrap_or("a call")
     }
 
-    /// How the calling thread takes captures of others. `cudaThreadExchangeStreamCaptureMode`
+    /// Which captures of other threads restrict the calling thread.
+    /// `cudaThreadExchangeStreamCaptureMode`
     pub(crate) fn capture_mode(&self) -> CaptureMode {
         self.state(|state| state.capture_mode).unwrap_or_default()
     }

@@ -15,8 +15,8 @@ impl Budget {
     }
 }
 
-/// The fewest elements that still fail, as far as taking some away finds them: without any one of
-/// what is left it does not fail, unless the budget is spent.
+/// A smallest list of elements that still fails, found by taking elements away. Without any one of
+/// them it does not fail, unless the budget was spent first.
 pub(super) fn fewest<T: Clone>(
     mut all: Vec<T>,
     budget: &mut Budget,

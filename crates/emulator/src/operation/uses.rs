@@ -1,6 +1,6 @@
 //! Which bytes an operation reads and writes, as far as that is known at the call.
 //!
-//! A move whose items lie in device memory says so only when it runs, and so does a kernel.
+//! For a kernel, and for a move whose items lie in device memory, that is known only when it runs.
 
 use crate::operation::{Action, Source, Transfer};
 use crate::races::RacingAccess;
@@ -12,7 +12,7 @@ pub(crate) struct Touch {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
     pub(crate) access: RacingAccess,
-    /// It may come ahead of what the stream has to do first (rule 4).
+    /// It may come before the earlier work of the stream (rule 4).
     pub(crate) ahead: bool,
 }
 

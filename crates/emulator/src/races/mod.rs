@@ -129,7 +129,7 @@ impl Races {
         self.agents.set_apart(apart);
     }
 
-    /// The call that is being made was found to be made there.
+    /// Notes the site of the call that is being made.
     #[cold]
     pub(super) fn called_from(&mut self, site: Option<Site>) {
         self.sites.set(site);
@@ -184,7 +184,8 @@ impl Races {
         self.sites.get(self.sites.current())
     }
 
-    /// An operation of that call runs from now on. Gives what ends that again.
+    /// From now on an operation of that call runs. Returns the call so far, to restore it
+    /// afterwards.
     #[inline]
     pub(super) fn exchange_called(&mut self, called: Called) -> Called {
         let number = NonZeroU64::new(called.number);
@@ -520,7 +521,7 @@ impl Races {
         }
     }
 
-    /// As many as there are findings.
+    /// As many as the findings that are kept.
     const KEPT: usize = 1000;
 
     fn racing(&self, used: &Use) -> RacingUse {

@@ -102,9 +102,10 @@ pub struct RacingMemory {
     pub site: Option<Site>,
 }
 
-/// Two operations that use the same bytes, one of them not only reading, and that nothing orders.
+/// Two operations that use the same bytes and that nothing orders. At least one of them does not
+/// only read.
 ///
-/// What the run has shown does not matter: CUDA may run them in either order, or at once.
+/// Their order in this run does not matter: CUDA may run them in either order, or at once.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Race {

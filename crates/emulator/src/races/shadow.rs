@@ -9,9 +9,9 @@
 //! read of the segment knows of: what is ordered after the later one is ordered after both. Bytes
 //! without a segment were not used, or only by operations that all threads know of.
 //!
-//! A shadow is as long as what is in doubt: whenever it has doubled, what all threads know of goes.
-//! Past [`MOST`] segments half of them are forgotten. So a race may be missed, but is never
-//! invented.
+//! A shadow keeps the uses that may still race: whenever it has doubled, it drops those that all
+//! threads know of. Past [`MOST`] segments half of them are forgotten. So a race may be missed, but
+//! is never invented.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -45,7 +45,7 @@ pub(super) struct Use {
 }
 
 impl Use {
-    /// Of no bytes yet.
+    /// A use with no bytes yet.
     pub(super) fn by(at: Epoch, call: Option<Call>, number: u64, site: u32) -> Self {
         let access = RacingAccess::Read;
         Use { at, start: 0, bytes: 0, call, access, value: None, kernel: None, number, site }

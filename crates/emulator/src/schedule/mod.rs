@@ -5,7 +5,7 @@
 //!
 //! * eager: [`pump`](Machine::pump) runs everything that is ready, after each change;
 //! * all others: [`pass`](Machine::pass), after each call, and [`drive`](Machine::drive), in a
-//!   wait, run what [`pick`](Machine::pick) says; in a wait, that is at last what it needs.
+//!   wait, run what [`pick`](Machine::pick) says; in a wait, that is in the end what it needs.
 //!
 //! ```text
 //!   mod       how far a call or a wait gets      drawn   what the seed picks
@@ -258,10 +258,12 @@ impl Machine {
             self.host_work = true;
             return;
         }
-        // It keeps its place until it is complete; what stays there does nothing.
+        // The operation keeps its place in the queue until it is complete. An action that does
+        // nothing stands in for its own.
         let (id, action) = (operation.id, std::mem::replace(&mut operation.action, Action::Join));
         let knowledge = operation.knowledge.take();
-        // What it is found to do belongs to that call, and not to the one that waits for it now.
+        // Findings about the operation name the call that enqueued it, not the one that waits for
+        // it now.
         let waiting = self.races.exchange_called(operation.called);
         if self.claim(key, id, &action) && self.execute(key, &action, knowledge) {
             self.complete_first(key);

@@ -83,7 +83,7 @@ impl Machine {
         self.destinations.watch(site);
     }
 
-    /// Threads have read destinations since the machine was last locked.
+    /// Reports the reads of destinations that threads have made since the machine was last locked.
     #[cold]
     pub(crate) fn report_reads(&mut self) {
         for (read, callers) in self.destinations.take_hits() {

@@ -30,7 +30,7 @@ const MOST: usize = 1024;
 /// How often a line of the program gets watchpoints.
 const MOST_OF_A_LINE: u32 = 64;
 
-/// Whether some call has listed destinations that it has not looked at again.
+/// Whether some call has listed destinations and has not returned yet.
 static ARE_NEW: AtomicBool = AtomicBool::new(false);
 
 /// Those of all machines of the process.
@@ -91,7 +91,7 @@ pub(crate) struct Destinations {
 }
 
 impl Destinations {
-    /// An operation writes there, of which the host does not know that it is complete.
+    /// An operation writes there, and the host does not know it to be complete.
     pub(super) fn begin(&mut self, host: &HostUse, by: Epoch, device: Ordinal) {
         if host.access != Access::Write || host.waited {
             return;
@@ -135,8 +135,8 @@ impl Destinations {
         self.list.retain(|destination| !overlap(&destination.range, &gone));
     }
 
-    /// The call of the calling thread returns, which was made at that site: from now on the program
-    /// may load what is not there yet. The newest destinations of a thread have the watchpoints.
+    /// The calling thread's call, which was made at that site, returns. From now on the program may
+    /// load its destinations too early. The newest destinations of a thread get the watchpoints.
     pub(crate) fn watch(&mut self, site: u32) {
         let thread = this_thread();
         let of_call = |one: &&mut Destination| one.is_new && one.thread == thread;

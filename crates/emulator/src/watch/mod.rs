@@ -1,10 +1,10 @@
-//! What the host itself does to memory of `cudaHostAlloc`, seen without help of the program. For
+//! What the host itself does to memory of `cudaHostAlloc`, seen without the program's help. For
 //! other host memory there are [`hashed`] and [`destinations`].
 //!
 //! Each block is mapped twice (`Area`). The program has one of the mappings, and its pages are
 //! closed while the host must not touch them, as far as it knows:
 //!
-//! | an operation, of which the host does not know that it is complete | its pages |
+//! | an operation that the host does not know to be complete | its pages |
 //! |---|---|
 //! | writes | closed |
 //! | reads | read-only |
@@ -74,7 +74,7 @@ impl Faulted for Shared {
 }
 
 impl Machine {
-    /// The program has touched an address of a block, of which the page was closed.
+    /// The program has touched an address in a closed page of a block.
     fn host_touched(&mut self, address: usize, writes: bool) -> Verdict {
         let touched = address..address + 1;
         let races = self.races_with_host(&touched, writes);

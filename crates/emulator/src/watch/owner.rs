@@ -77,7 +77,7 @@ fn put_in_place(index: usize, action: &Words) {
     unsafe { libc::syscall(libc::SYS_rt_sigaction, SIGNALS[index], action.as_ptr(), none, 8) };
 }
 
-/// What our handlers need, and what they must not have.
+/// The flags that our handlers need, and those that they must not have.
 const FLAGS: c_int = libc::SA_SIGINFO | libc::SA_ONSTACK;
 const NO_FLAGS: c_int = libc::SA_NODEFER | libc::SA_RESETHAND;
 
@@ -192,9 +192,9 @@ fn is_same(one: &libc::sigaction, other: &libc::sigaction) -> bool {
         && (1..=MOST).all(|signal| has(one, signal) == has(other, signal))
 }
 
-/// What the program asks `sigaction` for, where ours is replaced: gives the action that it has set
-/// before, and notes the new one, which comes after our handler. `None` if we do not handle the
-/// signal: then the C library does it.
+/// The program calls `sigaction`. Returns the action that it has set before, and notes the new one,
+/// which gets signals after our handler. `None` if we do not handle the signal: then the C library
+/// does it.
 pub(crate) fn exchange(signal: c_int, new: Option<&libc::sigaction>) -> Option<libc::sigaction> {
     let index = index_of(signal)?;
     // SAFETY: null, or one that is never freed.

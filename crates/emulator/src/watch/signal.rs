@@ -6,8 +6,8 @@
 //! fault elsewhere the handler takes no lock and allocates nothing: it passes the fault to the
 //! handler that was there before ([`owner`]).
 //!
-//! To close a page after one access, the processor is made to trap after one instruction. Where
-//! that cannot be done (it is done on x86-64), the page stays open until its next use.
+//! To close a page after one access, the handler makes the processor trap after one instruction.
+//! This works on x86-64. Elsewhere the page stays open until its next use.
 //!
 //! A forked child has its parent's handlers and blocks, perhaps with closed pages. The child opens
 //! these pages without asking a machine: in the child, a lock that another thread of the parent
@@ -28,7 +28,7 @@ use pinlane_base::sanitizer::ours;
 
 /// The machine of a block, as the handlers know it.
 pub(crate) trait Faulted: Send + Sync + Debug {
-    /// The program has touched an address of the block, of which the page was closed.
+    /// The program has touched an address in a closed page of the block.
     fn touched(&self, address: usize, writes: bool) -> Verdict;
 
     /// The access for which a page was opened is over.
@@ -83,7 +83,7 @@ fn find(address: usize) -> Option<Weak<dyn Faulted>> {
     (address - start < *bytes).then(|| machine.clone())
 }
 
-/// The program has touched a page that is closed, or something else is wrong.
+/// The handler of faults: the program has touched a closed page, or the fault has another cause.
 pub(super) unsafe extern "C" fn on_fault(
     signal: c_int,
     info: *mut libc::siginfo_t,
@@ -109,7 +109,7 @@ pub(super) unsafe extern "C" fn on_fault(
     unsafe { *libc::__errno_location() = error };
 }
 
-/// Opens what the access needs. False if it is of no memory that is watched.
+/// Opens what the access needs. False if the address is in no watched memory.
 fn make_good(address: usize, context: &mut libc::ucontext_t) -> bool {
     let writes = processor::is_write(context);
     if stand_in::fault(address, writes) {
@@ -138,8 +138,8 @@ fn note(page: usize) {
     OPENED.set(opened);
 }
 
-/// The processor has executed one instruction, or one that touches what is watched; or the program
-/// has a breakpoint there.
+/// The handler of traps: after a single step, after an access to a watchpoint, or at a breakpoint
+/// of the program.
 pub(super) unsafe extern "C" fn on_trap(
     signal: c_int,
     info: *mut libc::siginfo_t,

@@ -1,7 +1,8 @@
 //! Room for the handlers of signals.
 //!
-//! They run on the signal stack of a thread if it has one, which may be as small as 8 KiB: enough
-//! to find out whose fault it is, not to look up lines. So the work is done on a stack of ours.
+//! They run on the signal stack of a thread if it has one, which may be as small as 8 KiB. That is
+//! enough to find the machine of a fault, but not to look up lines. So this work runs on a stack of
+//! our own.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -135,7 +136,7 @@ unsafe extern "C" fn switched(
     )
 }
 
-/// Other processors do without.
+/// On other processors `function` runs on the current stack.
 ///
 /// # Safety
 ///
@@ -162,7 +163,7 @@ mod tests {
         assert_eq!(depth, 200);
     }
 
-    /// By their number: a program may be stripped of names.
+    /// The test counts frames, because a program may be stripped of names.
     #[test]
     fn a_backtrace_sees_the_frames_below() {
         const DEPTH: usize = 50;

@@ -173,7 +173,7 @@ impl Kept {
 }
 
 impl Seen {
-    /// Runs a stand-in on these areas, whose pages are closed. They are left as they are then.
+    /// Runs a stand-in on these areas, whose pages are closed. Pages that it opens stay open.
     pub(crate) fn of(areas: Vec<Area>, stand_in: impl FnOnce()) -> Self {
         let first = areas[0].start();
         COUNT.fetch_add(1, Ordering::AcqRel);
@@ -225,7 +225,7 @@ impl Seen {
         touched
     }
 
-    /// Takes back what it has done to the page of an address.
+    /// Restores the bytes that the page of an address had before the stand-in.
     pub(crate) fn undo(&self, address: usize) {
         let page = address / PAGE * PAGE;
         let has = |kept: &&Kept| page.wrapping_sub(kept.start) < kept.before.len();

@@ -17,7 +17,7 @@ const MOST: usize = 256;
 #[derive(Clone, Debug)]
 pub(crate) struct Watcher(Weak<dyn Faulted>);
 
-/// A use of a block by an operation of which the host does not know that it is complete.
+/// A use of a block by an operation that the host does not know to be complete.
 #[derive(Clone, Debug)]
 struct Closed {
     by: Epoch,
@@ -79,7 +79,8 @@ impl Watched {
             self.apply(oldest.range);
         }
         self.closed.push(Closed { by, range: range.clone(), writes });
-        // It need not be ordered after the function: that faults again.
+        // The operation may not be ordered after the host function. So the function's next access
+        // faults again.
         self.lent.retain(|page| range.end <= *page || page + PAGE <= range.start);
         self.apply(range);
     }

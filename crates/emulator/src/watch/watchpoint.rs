@@ -71,7 +71,7 @@ impl Watchpoint {
         read == bytes as i64 && self.hits.swap(hits, Ordering::Relaxed) != hits
     }
 
-    /// It is hit no more.
+    /// It raises no more hits.
     pub(super) fn silence(&self) {
         if let Some(file) = self.file() {
             control(file, DISABLE);

@@ -219,7 +219,7 @@ impl HostMemory {
         }
         let layout = Layout::from_size_align(bytes, PAGE).expect("was valid when allocated");
         // SAFETY: `allocate` made a block of this layout at this address; it was in the registry,
-        // so that it has not been freed, and it is now out of it, so that it never will be again.
+        // so it has not been freed; it is out of the registry now, so it is not freed again.
         unsafe { std::alloc::dealloc(ptr.as_ptr(), layout) };
         Ok(Removal::Clean)
     }

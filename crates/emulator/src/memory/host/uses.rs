@@ -1,7 +1,7 @@
 //! The uses of host memory that operations are still to make.
 //!
-//! A program may have very many of them pending: that one begins, ends or is asked for costs the
-//! logarithm of their number, and the number of parts that they cut its range into.
+//! A program may have very many of them pending. To begin, end or find one costs the logarithm of
+//! their number, plus the number of parts that they cut its range into.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -44,7 +44,7 @@ pub(crate) struct HostUse {
     pub(crate) in_order: bool,
     /// The call returns when the operation is done: the host cannot come too early.
     pub(crate) waited: bool,
-    /// The operation only has an address in it, and may make no use of that.
+    /// The operation only has an address in it, and perhaps does not use that.
     pub(crate) named: bool,
     /// For a read: a hash of the contents at the call, if they must not change.
     pub(crate) fingerprint: Cell<Option<u64>>,

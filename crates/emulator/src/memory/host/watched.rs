@@ -6,7 +6,7 @@ use crate::races::Epoch;
 use crate::watch::Watched;
 
 impl HostMemory {
-    /// An operation, of which the host does not know that it is complete, uses the range.
+    /// An operation that the host does not know to be complete uses the range.
     pub(crate) fn close(&mut self, host: &HostUse, by: Epoch) {
         if !self.sees_faults {
             return;
