@@ -1,4 +1,4 @@
-//! Programs in C++ that know nothing of this project, on the library in the place of NVIDIA's.
+//! Programs in C++ that know nothing of this project, run on this library instead of NVIDIA's.
 //!
 //! They are compiled against a header with the few declarations that they need; where the toolkit
 //! is installed (`scripts/install-toolkit`), against its headers too: by the tests that have

@@ -1,5 +1,5 @@
-//! The unit tests of files of the library. It is no library for a test harness: it would replace
-//! `read` and `sigaction` of the harness.
+//! The unit tests of files of the library. A test harness cannot link the library, which would
+//! replace the harness's `read` and `sigaction`.
 
 // A file has more than its tests use.
 #![allow(dead_code)]

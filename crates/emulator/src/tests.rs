@@ -1,5 +1,5 @@
 //! What the emulated device does beyond CUDA's promises: laziness, faults, findings, stuck streams.
-//! What it shares with a GPU is tested through `dyn Driver`, in `tests/emulated`.
+//! Behaviour that it shares with GPUs is tested through `dyn Driver`, in `tests/emulated`.
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
@@ -82,7 +82,7 @@ fn lazy_queries_deny_one_to_four_times() {
 
 #[test]
 fn lazy_the_seed_decides_how_far_other_streams_get() {
-    // Waiting for one stream, another's copy may have been made or not.
+    // When one stream is waited for, another's copy may have run or not.
     let other_ran = |seed| {
         let rig = Rig::lazy(seed);
         let (waited, other) = (rig.stream(0), rig.stream(0));
@@ -297,7 +297,8 @@ fn copies_cross_devices_and_kernels_only_to_open_pools() {
     }
 }
 
-/// Memory may come from `cudaMalloc`, which needs the one, or from a pool, which needs the other.
+/// Memory from `cudaMalloc` needs peer access between the devices, memory from a pool needs access
+/// to the pool. A kernel needs both.
 #[test]
 fn rule_19_kernels_need_peer_access_to_a_device_and_to_its_pool() {
     for (device, pool) in [(false, false), (true, false), (false, true)] {

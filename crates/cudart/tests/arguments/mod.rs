@@ -58,7 +58,7 @@ fn the_drop_in_answers_as_a_gpu_but_for_the_differences_that_stay() {
         .filter(|&(name, answer)| !as_gpu(name, answer) && stay.get(name) != Some(answer));
     let wrong: Vec<_> = wrong.map(|(name, ours)| (name, ours, &gpus[name])).collect();
     assert!(wrong.is_empty(), "name, ours, the GPU's: {wrong:#?}");
-    // What was mended can leave the list.
+    // A difference that is gone can leave the list.
     let agreed = stay.keys().filter(|&name| as_gpu(name, &ours[name]));
     agreed.for_each(|name| eprintln!("no difference any more: {name}"));
 }

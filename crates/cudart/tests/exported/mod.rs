@@ -1,4 +1,4 @@
-//! The names and structs that the libraries have, and how they take the place of others.
+//! The names and structs of the libraries, and how they replace NVIDIA's.
 
 use crate::support::{App, declared, exports, library, program, stub, toolkit, unlinked};
 

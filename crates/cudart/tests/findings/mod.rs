@@ -41,7 +41,7 @@ const TOO_EARLY: [(&str, &str); 11] = [
     ("query", "SourceChanged"),
 ];
 
-/// How many schedules of a program that is right are looked at.
+/// How many schedules of a correct program are run.
 const SCHEDULES: u64 = 20;
 
 #[test]

@@ -107,7 +107,7 @@ fn a_program_that_knows_nothing_of_cuda_runs_as_ever_when_it_is_preloaded() {
     }
 }
 
-/// A program that is linked with the library asks for nothing that NVIDIA's lacks.
+/// A program that is linked with the library needs no symbol that NVIDIA's lacks.
 #[test]
 fn what_is_exported_besides_the_names_of_cuda_is_replaced_calls_without_a_version() {
     for major in [12, 13] {

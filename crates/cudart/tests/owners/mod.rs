@@ -1,5 +1,5 @@
-//! Others who handle the signals that the watch needs (soundness rule 22). The library takes the
-//! place of `sigaction`, so they come after its own handler, whenever they are installed.
+//! Other handlers of the signals that the watch needs (soundness rule 22). The library replaces
+//! `sigaction`, so they come after its own handler, whenever they are installed.
 
 use std::path::Path;
 use std::process::Command;

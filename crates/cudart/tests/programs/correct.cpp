@@ -1,4 +1,4 @@
-// Does everything right: every mode and seed gives the same bytes, and nothing is found.
+// A correct program: every mode and seed gives the same bytes and no finding.
 #include "cuda.h"
 
 #include <cstring>

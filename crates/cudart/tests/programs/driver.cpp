@@ -114,7 +114,7 @@ int main() {
   EXPECT(seen == primary);
   GIVES(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuCtxSetCurrent(other));
 
-  // The driver allocates nothing of no length.
+  // The driver refuses to allocate 0 bytes.
   GIVES(CUDA_ERROR_INVALID_VALUE, cuMemAlloc(&memory, 0));
 
   // What is left in the primary context ends with it.

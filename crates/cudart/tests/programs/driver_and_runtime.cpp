@@ -39,7 +39,7 @@ int main() {
   OK(cudaGetDevice(&device));
   EXPECT(device == 1);
   FINE(cuDevicePrimaryCtxRelease(0));
-  // As programs find the driver that are not linked with it.
+  // How programs find the driver without linking with it.
   void* library = dlopen("libcuda.so.1", RTLD_NOW);
   EXPECT(library != nullptr);
   const auto free = reinterpret_cast<CUresult (*)(CUdeviceptr)>(dlsym(library, "cuMemFree_v2"));

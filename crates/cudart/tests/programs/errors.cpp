@@ -19,7 +19,7 @@ int main() {
   EXPECT(cudaMemcpy(nullptr, nullptr, 1, cudaMemcpyDefault) == invalid);
   OK(cudaMemcpy(nullptr, nullptr, 0, cudaMemcpyDefault));
 
-  // The error of one thread is none of another.
+  // The last error of a thread is its own.
   EXPECT(cudaPeekAtLastError() == invalid);
   std::thread([] {
     EXPECT(cudaGetLastError() == cudaSuccess);

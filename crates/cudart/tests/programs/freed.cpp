@@ -19,7 +19,7 @@ int main() {
   OK(cudaStreamSynchronize(first));
   OK(cudaMemsetAsync(b, 1, there.size(), second));
   OK(cudaFreeAsync(b, first));
-  // In the order of the calls, or the other way round: nothing makes one wait for the other.
+  // Either one may run first: nothing makes one wait for the other.
   (void)cudaStreamSynchronize(first);
   std::printf("%s\n", cudaGetErrorName(cudaStreamSynchronize(second)));
 }

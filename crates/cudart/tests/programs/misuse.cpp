@@ -175,7 +175,7 @@ void unused() {
   OK(cudaStreamSynchronize(on));
 }
 
-// The stand-in itself makes system calls: nothing is wrong with that.
+// The stand-in itself makes system calls, which is allowed.
 void dumped() {
   char *a = memory(), *host = pinned();
   cudaStream_t on = stream();

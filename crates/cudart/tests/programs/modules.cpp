@@ -62,7 +62,7 @@ int main() {
   FINE(cuLaunchKernel(silent, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
   GIVES(CUDA_ERROR_INVALID_VALUE,
         cuLaunchKernel(scale, 0, 1, 1, 128, 1, 1, 0, stream, args, nullptr));
-  // So many threads that 64 bits do not count them.
+  // More threads than 64 bits can count.
   GIVES(CUDA_ERROR_INVALID_VALUE,
         cuLaunchKernel(scale, 1, 1, 1, 1U << 31, 1U << 31, 4, 0, stream, args, nullptr));
   GIVES(CUDA_ERROR_INVALID_HANDLE,
@@ -89,7 +89,7 @@ int main() {
   FINE(cuGetProcAddress_v2("cuMemFree", reinterpret_cast<void**>(&free), 13000, 0, &status));
   EXPECT(status == 0);
   FINE(free(memory));
-  // What is not there is NULL, and no error; what cannot be is one. So a GPU answers.
+  // A missing name gives NULL, and no error. Impossible arguments are errors. GPUs do the same.
   const struct {
     const char* name;
     int version, flags, result, status;

@@ -60,7 +60,7 @@ int main(int, char** argv) {
     if (waits) OK(cudaStreamSynchronize(first));
     host[0] += 1;
   } else if (how == "halves") {
-    // Nothing needs to order these: no byte is used by both, but pages are.
+    // Nothing needs to order these: they share pages, but no bytes.
     OK(cudaStreamSynchronize(first));
     float *upper = a + half, *there = b + half;
     OK(scale.launch(first, {&a, &b, &half}));

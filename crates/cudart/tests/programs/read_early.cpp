@@ -185,7 +185,7 @@ void beside() {
   object.name[19] = 'e';
   EXPECT(std::strlen(object.name) == 4 && std::memchr(object.name, 'e', 20) == object.name + 3);
 #ifdef __SSE2__
-  // As functions for strings do, and loops that are made vectors of.
+  // As string functions and vectorized loops do.
   const char* at = reinterpret_cast<const char*>(&object.count);
   for (int before = 1; before < 16; ++before) {
     const __m128i wide = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at - before));

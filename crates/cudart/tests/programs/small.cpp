@@ -1,4 +1,4 @@
-// What a stub can be linked for.
+// A program that links with a stub.
 #include "cuda.h"
 
 int main() {

@@ -1,5 +1,5 @@
-// Begins as NVIDIA's own runtime does, which has the driver from the dynamic linker and asks it for
-// tables. With the toolkit it is that runtime.
+// Begins as NVIDIA's own runtime does, which gets the driver from the dynamic linker and asks it
+// for tables. With the toolkit it is that runtime.
 #include "cuda.h"
 
 #ifdef WITH_TOOLKIT

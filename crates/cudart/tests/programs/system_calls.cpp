@@ -67,7 +67,7 @@ void offer() {
   std::memset(host, 0, part);
 }
 
-// What the call has left in the socket goes.
+// Drops what the call has left in the socket.
 void drain() {
   char bytes[part];
   while (recv(sockets[1], bytes, part, MSG_DONTWAIT) > 0) {

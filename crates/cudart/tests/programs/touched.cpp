@@ -1,4 +1,4 @@
-// Dereferences device memory on the host, which crashes beside a GPU, too.
+// Dereferences device memory on the host, which crashes with a GPU, too.
 #include "cuda.h"
 
 int main() {

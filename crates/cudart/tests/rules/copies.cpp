@@ -238,7 +238,7 @@ RULE(rule_07_a_kind_that_contradicts_the_pointers_is_undefined, "", "BadCopy") {
   OK(cudaMemset(a, 3, BYTES));
   OK(cudaMemcpy(b, a, BYTES, cudaMemcpyHostToDevice));
   EXPECT(device_value(b) == 3);
-  // Unless pageable memory is said to be a device's.
+  // But not if the kind says that pageable memory is a device's.
   std::vector<char> there(BYTES, 1);
   EXPECT(cudaMemcpy(b, there.data(), BYTES, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);
 }

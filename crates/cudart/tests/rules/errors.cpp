@@ -53,7 +53,7 @@ RULE(rule_28_a_sticky_error_stays_for_ever, "", "Race, IllegalAddress") {
     EXPECT(cudaGetLastError() == code);
     EXPECT(cudaDeviceSynchronize() == code);
   }
-  // It is the device's, and so every thread's.
+  // The error belongs to the device, so every thread gets it.
   std::thread([=] { EXPECT(cudaDeviceSynchronize() == code); }).join();
 }
 

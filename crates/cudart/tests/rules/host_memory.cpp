@@ -28,7 +28,7 @@ RULE(rule_20_page_locked_memory_is_freed_by_cudaFreeHost_only, "", "BadFree") {
 }
 
 RULE(rule_21_registered_ranges, "", "BadFree") {
-  // Not on a page's start: unaligned ranges are accepted.
+  // The range does not begin at a page: unaligned ranges are accepted.
   std::vector<char> owned(4 * 4096);
   char* start = owned.data() + 24;
   OK(cudaHostRegister(start, 8192, 0));

@@ -43,7 +43,7 @@ void launch_increment(char* bytes, int count, cudaStream_t stream) {
                       stream));
 }
 
-// A use, on another stream, of memory whose allocation the device has not come to.
+// A use, on another stream, of memory whose allocation the device has not reached.
 void lose_device() {
   static cudaStream_t owner = non_blocking_stream(), other = non_blocking_stream();
   static Gate gate(owner);

@@ -98,7 +98,7 @@ Gate::Gate(cudaStream_t stream, std::function<void()> then) : door(std::make_sha
   auto pass = [](void* data) {
     std::unique_ptr<std::shared_ptr<Door>> door(static_cast<std::shared_ptr<Door>*>(data));
     std::unique_lock<std::mutex> lock((*door)->mutex);
-    // No test takes so long, should a call block that must not.
+    // No test takes this long unless a call blocks that must not.
     (*door)->changed.wait_for(lock, 20s, [&] { return (*door)->is_open; });
     (*door)->then();
   };

@@ -20,8 +20,8 @@
 
 struct Rule {
   const char* name;
-  // What may be seen, separated by commas; empty if there is no choice. What a question mark
-  // follows the emulated device never does.
+  // What may be seen, separated by commas; empty if there is no choice. The emulated device never
+  // makes a choice that a question mark follows.
   const char* choices;
   // Kinds of findings that the emulated device reports: the test breaks a rule on purpose. A kind
   // with a question mark comes with some seeds only.
@@ -87,9 +87,9 @@ cudaStream_t non_blocking_stream();
 cudaEvent_t event();
 // Records a new event.
 cudaEvent_t mark(cudaStream_t stream);
-// Whether the event says so, asked more often than a lazy device denies what it could do.
+// Whether the event is complete, after more queries than a lazy device denies.
 bool is_done(cudaEvent_t event);
-// Whether it says so within seconds.
+// Whether the event is complete within seconds.
 bool gets_done(cudaEvent_t event);
 
 char* device_memory(size_t bytes = BYTES);

@@ -135,7 +135,7 @@ fn a_replay_that_is_none_or_contradicts_the_other_variables_stops_the_program() 
     assert_eq!(app.replayed("12:lazy", &agrees).status, Some(0));
 }
 
-/// Every call of a program that looks at each result, each time, in turn.
+/// Makes each call of a program that checks all results fail, one call after the other.
 #[test]
 fn calls_fail_as_the_environment_says() {
     let app = program("careful", None);
@@ -169,7 +169,7 @@ fn calls_fail_as_the_environment_says() {
         both.stdout,
         "cudaMalloc: cudaErrorMemoryAllocation\ncudaFree: cudaErrorInvalidValue\n"
     );
-    // What a call has done before it fails shows: the memory is there, and is freed.
+    // A late failure has its effect: the memory is there, and is freed.
     for (fault_text, frees) in [("cudaMalloc:1:2", false), ("cudaMalloc:1:2:late", true)] {
         let run = fault(&format!("{fault_text},cudaFree:1:1"));
         assert_eq!(run.stdout.contains("cudaFree: "), frees, "{run:?}");

@@ -1,4 +1,4 @@
-//! The gpu for programs that call CUDA itself, by the rules' numbers.
+//! The emulated device for programs that call CUDA themselves, by the rules' numbers.
 
 use std::ffi::c_void;
 
@@ -115,7 +115,7 @@ fn rule_07_a_kind_that_contradicts_the_pointers_is_found() {
     let plane = Plane::line(a, host.as_ptr().cast(), LONG);
     // SAFETY: nothing is copied, or from memory of the test's own.
     let copy = |kind| unsafe { gpu.copy(legacy(&gpu), plane, kind, true) };
-    // GPUs go by the pointers, unless pageable memory is said to be a device's.
+    // GPUs follow the pointers, unless the kind says that pageable memory is a device's.
     let refused = Err(CudaCode::INVALID_VALUE);
     let answers = [Kind::D2H, Kind::H2H, Kind::D2D].map(copy);
     assert_eq!(answers, [refused, Ok(()), refused]);
@@ -256,8 +256,7 @@ fn a_use_that_races_with_a_free_on_another_stream_is_found() {
         let lost = gpu.device_synchronize(0) == Err(CudaCode::ILLEGAL_ADDRESS);
         let race = [FindingKind::Race, FindingKind::IllegalAddress];
         assert_eq!(found(&gpu), race[..if lost { 2 } else { 1 }]);
-        // From the call of the free on, every use is one too many.
-        // SAFETY: refused.
+        // After the call of the free, every use is a misuse. SAFETY: refused.
         let refused = unsafe { gpu.fill(second, a, 1, &[1], (1, 1), true) };
         assert!(refused.is_err());
         lost

@@ -113,7 +113,7 @@ fn rule_07_memory_that_is_page_locked_in_part_is_found() {
     let refused = Err(CudaCode::INVALID_VALUE);
     let middle = at(start, BYTES);
     rig.register(middle).unwrap();
-    // GPUs go by the first byte, as far as they were seen; batches are refused.
+    // GPUs were seen to follow the first byte; batches are refused.
     for (offset, answer) in [(BYTES / 2, Ok(())), (BYTES + 1, refused)] {
         let ptr = at(start, offset);
         assert_eq!(rig.upload_pageable(stream, a, ptr), answer);
@@ -244,7 +244,7 @@ fn a_move_outside_the_memory_that_its_mover_says_loses_the_device() {
     for lazy in [false, true] {
         let rig = || if lazy { Rig::lazy(2) } else { Rig::eager() };
         for kind in [CopyKind::H2D, CopyKind::D2H, CopyKind::D2D] {
-            // What is right for a kind is wrong for the others.
+            // A kind is wrong where the pointers need another one.
             for (right, on_host) in [
                 (CopyKind::H2D, (false, true)),
                 (CopyKind::D2H, (true, false)),

@@ -11,7 +11,7 @@ use crate::{
 use pinlane_driver::{DevicePtr, RawStream};
 
 fn exploration() -> Exploration {
-    // Without the race checker: what is wrong has to show.
+    // Without the race checker: only wrong results count.
     Exploration::new().machine(Emulator::builder().races(false)).quiet(true)
 }
 
@@ -19,7 +19,7 @@ fn rig(machine: &Emulator) -> Rig {
     Rig { driver: machine.driver(), emulator: machine.clone() }
 }
 
-/// Two streams without an event, beside work that does not matter.
+/// Two streams without an event, and other work that does not matter.
 fn two_streams(machine: &Emulator) {
     let rig = rig(machine);
     let (first, second, other) = (rig.stream(0), rig.stream(0), rig.stream(0));

@@ -26,7 +26,7 @@ fn registered(gpu: &Emulator) -> (Vec<u8>, RawStream) {
 }
 
 fn copy(gpu: &Emulator, stream: RawStream, plane: Plane, kind: Kind) {
-    // SAFETY: memory of the tests. What is written too early is no memory that anybody else uses.
+    // SAFETY: memory of the tests. No other code uses what is written too early.
     unsafe { gpu.copy(stream, plane, kind, false) }.unwrap();
 }
 

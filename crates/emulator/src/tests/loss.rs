@@ -95,8 +95,7 @@ fn a_copy_from_a_lost_device_is_no_misuse_of_the_other() {
     }
 }
 
-/// An upload that fails gives its source back, because no call can say any more when the copy has
-/// read it.
+/// An upload that fails gives its source back: no later call can show when the copy has read it.
 #[test]
 fn what_a_copy_to_a_lost_device_reads_does_not_matter() {
     for code in [CudaCode::LAUNCH_FAILURE, CudaCode::CUDART_UNLOADING] {

@@ -1,8 +1,8 @@
 //! The race checker against a plain model: a set of predecessors for each operation.
 //!
 //! Random programs use every kind of stream, events, and waits of the host. The model knows all
-//! that is ordered before an operation, bit by bit. Where it sees the first race, the checker has
-//! to report one that the model sees too; before that, nothing.
+//! that is ordered before an operation, bit by bit. At the first race that the model sees, the
+//! checker must report a race that the model sees too. Before that, it must report nothing.
 
 use proptest::prelude::*;
 
@@ -41,7 +41,7 @@ enum Step {
     SynchronizeEvent(usize),
     QueryStream(usize),
     QueryEvent(usize),
-    /// Another stream takes the place of a non-blocking or a blocking one.
+    /// A new stream replaces a non-blocking or a blocking one.
     Replace(usize),
 }
 
@@ -296,7 +296,7 @@ fn check_ordered(program: &[Step], builder: Builder) -> Result<(), TestCaseError
                     pair.run(&Step::Wait { stream, event: 0 });
                 }
             }
-            // What a stream has done that is gone, only the legacy stream can follow.
+            // Only the legacy stream can be ordered after the work of a stream that is gone.
             if !pair.races_of(pair.past_of_next(stream), &uses).is_empty() {
                 continue;
             }
