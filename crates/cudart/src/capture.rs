@@ -66,7 +66,7 @@ cuda! {
         out.put(status(gpu, handle, per_thread)?)
     }
 
-    // What else the versions of the call ask for is left alone.
+    // Other results that versions of the call ask for are not written.
     fn [
         cudaStreamGetCaptureInfo / cudaStreamGetCaptureInfo_ptsz,
         cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz,

@@ -77,7 +77,7 @@ impl FromStr for Faults {
 #[derive(Clone, Copy)]
 pub struct Strike {
     code: CudaCode,
-    /// The call has its effect all the same.
+    /// The call has its effect even so.
     pub is_late: bool,
 }
 

@@ -53,7 +53,7 @@ fn check(kernel: *const c_void) -> DriverResult<()> {
     if known { Ok(()) } else { Err(CudaCode::INVALID_DEVICE_FUNCTION) }
 }
 
-/// `cudaFuncAttributes`, as far as it says something.
+/// `cudaFuncAttributes`: the fields that are filled in.
 #[repr(C)]
 struct Attributes {
     shared: usize,

@@ -13,7 +13,7 @@ use crate::environment::{self, devices, is_quiet, misunderstood, variable, versi
 use crate::faults::Faults;
 use crate::{lines, record, run};
 
-/// Findings name the program's lines, and none of this library's.
+/// Findings name the program's lines, and never this library's.
 static OWN: Sources = pinlane_base::own_sources!("machine.rs");
 
 /// The machine, and what the environment says about all calls.

@@ -46,7 +46,7 @@ cuda! {
         gpu.check_managed(ptr, bytes)
     }
 
-    // Only the last prefetch is known: nothing is anywhere else.
+    // Only the last prefetch is known.
     fn [cudaMemRangeGetAttribute, cuMemRangeGetAttribute](
         out: Out<c_int>, bytes_out: usize, attribute: c_int, ptr: *const c_void, bytes: usize,
     ) |gpu| {

@@ -216,8 +216,8 @@ impl Machine {
         self.devices.iter().any(|device| device.legacy == key)
     }
 
-    /// Fails, and kills the captures, if the call is potentially unsafe beside one that is under
-    /// way (rule 33). `mode` is that of the calling thread.
+    /// Fails, and invalidates the captures under way, if the call is potentially unsafe during one
+    /// of them (rule 33). `mode` is that of the calling thread.
     pub(super) fn refuse_unsafe(&mut self, call: &str, mode: CaptureMode) -> DriverResult<()> {
         if self.captures.is_empty() {
             return Ok(());

@@ -173,11 +173,11 @@ impl Builder {
     ///
     /// Pages that an operation uses are closed to the host until it knows that the operation is
     /// complete. A load or store that comes too early faults; it is reported, with its line, and
-    /// done all the same. So this takes the process's handlers of SIGSEGV and SIGTRAP, and passes
-    /// signals that are not about such pages to the handlers that were there before. If other code
-    /// takes its place later, the next call of the driver opens all pages, and says so once on
-    /// standard error; the host's sides of copies are hashed then, as below. A debugger stops at
-    /// those faults. A system call on a page that is closed fails with `EFAULT`;
+    /// then done. So this takes the process's handlers of SIGSEGV and SIGTRAP, and passes signals
+    /// that are not about such pages to the handlers that were there before. If other code takes
+    /// its place later, the next call of the driver opens all pages, and says so once on standard
+    /// error; the host's sides of copies are hashed then, as below. A debugger stops at those
+    /// faults. A system call on a page that is closed fails with `EFAULT`;
     /// [`Emulator::host_writes`] opens it.
     ///
     /// Pools of such a machine allocate their memory, so that it is watched, whatever their

@@ -284,8 +284,8 @@ impl Machine {
 
     /// Uses CUDA's freedom with an operation that has not run: what it is to write is poisoned, and
     /// what it is to read is hashed, since it must not change. So is pageable memory that it is to
-    /// write, because the program may use it for something else. A table of which only some rows
-    /// are written, not known yet, is left as it is.
+    /// write, because the program may use it for something else. A table stays as it is if only
+    /// some of its rows are written and these are not known yet.
     fn disturb(&mut self, action: &Action) {
         for host in action.host_uses() {
             let is_watched = host.pageable && host.access == Access::Write;

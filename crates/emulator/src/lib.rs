@@ -4,7 +4,7 @@
 //! It is a [`Driver`](pinlane_driver::Driver) like any other: code above the seam cannot tell the
 //! difference. [`Emulator`] gives access to what it adds:
 //!
-//! * it runs operations when a seed says so, within what CUDA's documents allow;
+//! * a seed decides when operations run, within what CUDA's documents allow;
 //! * it makes calls fail on request;
 //! * it reports misuse as [`Finding`]s: what a correct program never does, and a real GPU answers
 //!   with torn data or a crash. [Races](FindingKind::Race) are found from one run.

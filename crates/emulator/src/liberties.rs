@@ -1,5 +1,5 @@
-//! Liberties that CUDA leaves to an implementation, beside the schedule. An eager machine takes no
-//! liberties; a lazy one takes those that the seed picks.
+//! Liberties that CUDA leaves to an implementation, apart from the schedule. An eager machine takes
+//! no liberties; a lazy one takes those that the seed picks.
 
 use super::finding::FindingKind;
 use super::machine::Machine;

@@ -1,4 +1,4 @@
-//! The lock around the machine, the threads that sleep on it, and who wakes them.
+//! The lock around the machine, the threads that sleep on it, and what wakes them.
 //!
 //! One mutex holds everything. Two kinds of threads sleep:
 //!

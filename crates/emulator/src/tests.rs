@@ -494,7 +494,7 @@ fn a_stalled_stream_that_is_destroyed_goes_on() {
         rig.download(follower, host, a).unwrap();
         let behind = rig.mark(follower);
         rig.destroy_stream(stream).unwrap();
-        // A query makes progress at last.
+        // In the end a query makes progress.
         let is_done = |_| rig.query_event(behind) == Ok(Poll::Done);
         assert!((0..1000).any(is_done));
         assert_eq!((bytes(host), rig.found()), ([7; BYTES], vec![]));

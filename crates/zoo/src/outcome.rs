@@ -29,7 +29,7 @@ impl Found {
         Some(format!("{} after {}", self.used("second:")?, self.used("first:")?))
     }
 
-    /// An operation and who made it, from its line of the message.
+    /// An operation and its stream or thread, from its line of the message.
     fn used(&self, role: &str) -> Option<String> {
         let line = self.message.lines().find_map(|line| line.trim().strip_prefix(role))?;
         let mut parts = line.trim().split("  ").map(str::trim).filter(|part| !part.is_empty());

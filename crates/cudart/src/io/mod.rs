@@ -1,4 +1,4 @@
-//! Calls of the C library's whose buffers lie in memory that is in use.
+//! Calls of the C library whose buffers lie in memory that is in use.
 //!
 //! Pages that an operation uses are closed to the program. A load that comes too early faults, and
 //! is made good; a system call fails, with `EFAULT`. So the library replaces the functions that

@@ -302,7 +302,7 @@ impl Emulator {
             for (to, from) in plane.lines() {
                 let (to, from) = (to.addr() as u64, from.addr() as u64);
                 let (at, by) = ((to, dst.device), (from, src.device));
-                // GPUs were seen to copy all the same: what arrives is undefined.
+                // GPUs were seen to copy even so. The bytes that arrive are undefined.
                 let _ = machine.check_across(Call::CopyD2D, key, at, by, plane.width);
                 transfers.push(Transfer::Across { dst: to, src: from, bytes: plane.width });
             }

@@ -29,7 +29,7 @@ impl Emulator {
     /// # Safety
     ///
     /// * The stand-in may be called on any thread, as often as a graph replays the launch, does not
-    ///   unwind, and makes no CUDA call. Its system calls on memory of devices are said before
+    ///   unwind, and makes no CUDA call. It announces its system calls on memory of devices
     ///   ([`stand_in_calls`](Self::stand_in_calls)).
     /// * What it accesses is memory that the machine's device may access at its place in the
     ///   stream.

@@ -33,7 +33,7 @@ impl Emulator {
         })
     }
 
-    /// Where all of the range was prefetched to last, if it was all the same place.
+    /// Where the range was last prefetched to, if that is one place for all of it.
     /// `cudaMemRangeGetAttribute`
     ///
     /// # Errors

@@ -231,8 +231,8 @@ impl Machine {
         self.misuse(FindingKind::NotPageLocked, message, CudaCode::INVALID_VALUE)
     }
 
-    /// A copy between two ranges of device memory is one of ranges that do not overlap, each on the
-    /// device beside it.
+    /// Checks that two ranges of device memory do not overlap, and that each lies on the device
+    /// given with it.
     pub(super) fn check_across(
         &mut self,
         call: Call,

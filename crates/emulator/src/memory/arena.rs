@@ -8,8 +8,8 @@
 //!   the storage          readable and writable                  what operations use
 //! ```
 //!
-//! The host faults on a device address, as it does beside a GPU. The file is sparse, and as long as
-//! all the addresses that there are.
+//! The host faults on a device address, as it does with a GPU. The file is sparse, and as long as
+//! the address range.
 
 use std::io;
 

@@ -129,7 +129,8 @@ struct Place {
 pub(crate) type Violation = String;
 
 impl DeviceMemory {
-    /// How much each device has from now on; no more than there is room for in its addresses.
+    /// Sets how much memory each device has: in an arena, at most half as many bytes as a device
+    /// has addresses.
     pub(crate) fn set_capacity(&mut self, bytes: usize) {
         // Twice as many addresses as bytes: the same ones do not come back at once.
         let bytes = if self.arena.is_some() { bytes.min(1 << (self.shift - 1)) } else { bytes };

@@ -192,7 +192,7 @@ pub(crate) struct Launch {
     pub(crate) stand_in: Option<Arc<Mutex<StandIn>>>,
     /// The blocks of page-locked memory that it was given addresses of.
     pub(crate) named: Box<[HostUse]>,
-    /// The devices whose memory it can reach besides its own, as of the call.
+    /// The other devices whose memory it can reach, as of the call.
     pub(crate) peers: Box<[Ordinal]>,
 }
 

@@ -64,7 +64,7 @@ impl Machine {
         }
     }
 
-    /// Lets so much time pass that the stream's first operation is not held up any more.
+    /// Lets time pass until the stream's first operation is not held up any more.
     pub(super) fn pass_steps_of(&mut self, key: Key) {
         let left = self.streams.get(key).map_or(0, |stream| stream.slow.left);
         self.pass_steps(left);

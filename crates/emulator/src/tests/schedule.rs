@@ -9,7 +9,7 @@ use crate::{Emulator, Execution, FindingKind, Replay};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{CopyKind, DevicePtr, Item, Poll, RawStream};
 
-/// What becomes of a batch, of which the second half loses the device: that tells its order.
+/// What becomes of a batch whose second half loses the device: that shows the order of its copies.
 fn batch_order(rig: &Rig, meanwhile: impl FnOnce(&Rig)) -> Vec<u8> {
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
     rig.fill(stream, a, 7).unwrap();

@@ -7,9 +7,8 @@
 //! * **Before**: what handled a signal when we came gets all that is not ours ([`pass_on`]), as the
 //!   system would have called it.
 //! * **After**: while the system's handler is another one ([`is_ours`]), no page is closed, and
-//!   closed pages are opened. A message says so once. A library that takes the place of `sigaction`
-//!   can do better ([`exchange`]): the program's handler then comes after ours instead of in its
-//!   place.
+//!   closed pages are opened. A message says so once. A library that replaces `sigaction` can do
+//!   better ([`exchange`]): the program's handler then comes after ours instead of replacing it.
 //! * **Gone**: the library that the handler is in is never unloaded (`crate::process`).
 //!
 //! # Invariants

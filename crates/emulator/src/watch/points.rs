@@ -33,7 +33,7 @@ use pinlane_base::process::Process;
 
 /// How many destinations are watched at a time, by all threads.
 const MOST: usize = 32;
-/// How often a thread may trap for one destination: a variable beside it may be in use.
+/// How often a thread may trap for one destination: a variable next to it may be in use.
 const MOST_TRAPS: u32 = 16;
 /// The most bytes that one instruction touches.
 const WIDEST: usize = 64;
@@ -123,7 +123,7 @@ pub(super) struct Point {
     process: Process,
 }
 
-/// The watchpoints that a destination needs: of its first bytes, and of those beside it.
+/// The watchpoints that a destination needs: for its first bytes, and for those next to it.
 fn needed(destination: &Range<usize>) -> Vec<Range<usize>> {
     let fits =
         |bytes: &usize| destination.start.is_multiple_of(*bytes) && *bytes <= destination.len();

@@ -15,7 +15,7 @@ const GUARD: usize = 64 << 10;
 /// Stacks that are not in use. Past these, one is mapped for each fault.
 static IDLE: [AtomicPtr<c_void>; 16] = [const { AtomicPtr::new(ptr::null_mut()) }; 16];
 
-/// A stack, from its lowest byte on; `None` if the system maps no more.
+/// A stack, as its lowest byte; `None` if the system refuses the mapping.
 fn take() -> Option<*mut c_void> {
     let idle = |place: &AtomicPtr<c_void>| place.swap(ptr::null_mut(), Ordering::AcqRel);
     let known = IDLE.iter().map(idle).find(|stack| !stack.is_null());

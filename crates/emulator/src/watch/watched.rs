@@ -46,7 +46,7 @@ impl Watcher {
         Some(Watcher(Arc::downgrade(machine) as Weak<dyn Faulted>))
     }
 
-    /// Makes a block; `None` if the system maps no more.
+    /// Makes a block; `None` if the system refuses the mappings.
     pub(crate) fn watch(&self, bytes: usize) -> Option<Watched> {
         let bytes = bytes.checked_next_multiple_of(PAGE)?;
         let (area, file) = Area::new(c"pinlane-host", bytes, OPEN, true).ok()?;

@@ -177,7 +177,7 @@ fn open(bytes: &Range<usize>, mark: Option<u64>) -> Option<c_int> {
     const FLAGS: u64 = 1 | 1 << 5 | 1 << 6 | 1 << 36;
     const SIGNALS: u64 = 1 << 37;
     const CLOSE_ON_EXEC: c_int = 8;
-    // The struct is of integers, whose places are said by the system's header.
+    // The struct is of integers, laid out as in the system's header.
     let mut attributes = [0_u64; 16];
     attributes[0] = BREAKPOINT | (size_of_val(&attributes) as u64) << 32;
     attributes[2] = 1; // each hit

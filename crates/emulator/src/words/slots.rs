@@ -39,7 +39,7 @@ pub(crate) struct Slots<T> {
     vacant: Vec<u32>,
 }
 
-/// Generations that fit a handle beside an index of 32 bits.
+/// Generations that fit into a handle with an index of 32 bits.
 const GENERATIONS: u32 = 1 << 28;
 
 impl<T> Slots<T> {

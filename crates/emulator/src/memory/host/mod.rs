@@ -89,7 +89,7 @@ pub(crate) enum Removal {
     InFlight(usize),
 }
 
-/// The registry of page-locked memory, and of what is in use besides.
+/// The registry of page-locked memory, and the pending uses of pageable memory.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemory {
     seed: u64,
@@ -128,7 +128,7 @@ impl HostMemory {
         self.blocks.len() - self.locked.1
     }
 
-    /// Whether one call may page-lock so much.
+    /// Whether one call may page-lock this many bytes.
     pub(crate) fn check_call(&self, bytes: usize) -> DriverResult<()> {
         match self.largest_call {
             _ if bytes == 0 => Err(CudaCode::INVALID_VALUE),
@@ -137,7 +137,7 @@ impl HostMemory {
         }
     }
 
-    /// Whether so much more can be page-locked.
+    /// Whether this many more bytes can be page-locked.
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         bytes <= self.capacity.saturating_sub(self.usage().0)
     }
@@ -172,7 +172,7 @@ impl HostMemory {
         }
         let layout =
             Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
-        // Where the system maps no more, a block is not watched.
+        // If the system refuses the mappings, the block is not watched.
         let watched = self.watcher.as_ref().and_then(|watcher| watcher.watch(bytes));
         let ptr = match &watched {
             Some(watched) => watched.area().program(),
@@ -306,7 +306,7 @@ impl HostMemory {
     }
 
     /// A copy of the bytes of a range. A wrong program may have freed the memory, so that the copy
-    /// is allocated there: it then has other bytes, and no more is wrong.
+    /// is allocated there: the copy then has other bytes, and nothing else is wrong.
     ///
     /// # Safety
     ///
