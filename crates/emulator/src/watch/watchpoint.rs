@@ -41,11 +41,11 @@ impl Watchpoint {
     /// Watches up to 8 bytes for the calling thread; `bytes` has a power of two of them, and begins
     /// at a multiple of that. Its signals bring `mark`. False if the system has none left.
     pub(super) fn begin(&self, bytes: &Range<usize>, mark: u64) -> bool {
-        self.open(bytes, Some(mark)) && self.file().is_some_and(|file| control(file, ENABLE))
+        self.open(bytes, mark) && self.file().is_some_and(|file| control(file, ENABLE))
     }
 
-    /// Takes one, which counts hits from `ENABLE` on. It raises signals if there is a mark.
-    fn open(&self, bytes: &Range<usize>, mark: Option<u64>) -> bool {
+    /// Takes one, which is not hit yet.
+    fn open(&self, bytes: &Range<usize>, mark: u64) -> bool {
         let Some(file) = open(bytes, mark) else { return false };
         self.identity.store(identity_of(file).unwrap_or_default(), Ordering::Relaxed);
         self.hits.store(0, Ordering::Relaxed);
@@ -112,37 +112,19 @@ static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
 /// Whether the calling thread may get watchpoints. A caller that begins one must handle SIGTRAP.
 pub(super) fn may_be_lent() -> bool {
     if STATE.load(Ordering::Relaxed) == UNKNOWN {
-        let may_be = can_wait() && !is_simulated();
-        match if may_be { try_one() } else { Some(false) } {
-            Some(true) => STATE.store(LENT, Ordering::Relaxed),
-            Some(false) => STATE.store(REFUSED, Ordering::Relaxed),
-            None => {}
-        }
+        let state = if can_wait() && !is_simulated() { LENT } else { REFUSED };
+        STATE.store(state, Ordering::Relaxed);
     }
     STATE.load(Ordering::Relaxed) == LENT
 }
 
 /// Whether the system lends watchpoints to this process, as far as the calling thread can tell.
 pub(crate) fn watchpoints_are_lent() -> bool {
-    can_wait() && !is_simulated() && try_one() == Some(true)
-}
-
-/// Whether a watchpoint notices a load: some virtual machines lend watchpoints that never do.
-/// `None` if all are in use.
-fn try_one() -> Option<bool> {
     let (point, word) = (Watchpoint::none(), 0_u64);
     let at = std::ptr::from_ref(&word).addr();
-    if !point.open(&(at..at + size_of_val(&word)), None) {
-        return (STATE.load(Ordering::Relaxed) == REFUSED).then_some(false);
-    }
-    if let Some(file) = point.file() {
-        control(file, ENABLE);
-    }
-    // SAFETY: a reference to an initialized word.
-    unsafe { std::ptr::from_ref(&word).read_volatile() };
-    let notices = point.was_hit();
+    let are_lent = can_wait() && !is_simulated() && point.open(&(at..at + 8), 0);
     point.end();
-    Some(notices)
+    are_lent
 }
 
 /// Whether a signal waits while its thread blocks it: up to Linux 5.18 it ended the process.
@@ -170,22 +152,21 @@ fn is_simulated() -> bool {
 }
 
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
-fn open(bytes: &Range<usize>, mark: Option<u64>) -> Option<c_int> {
+fn open(bytes: &Range<usize>, mark: u64) -> Option<c_int> {
     const BREAKPOINT: u64 = 5;
     const READ_AND_WRITE: u64 = 3;
-    // Not at once; not for the system's own accesses; not after `exec`.
-    const FLAGS: u64 = 1 | 1 << 5 | 1 << 6 | 1 << 36;
-    const SIGNALS: u64 = 1 << 37;
+    // Not at once; not for the system's own accesses; with a signal, and not behind `exec`.
+    const FLAGS: u64 = 1 | 1 << 5 | 1 << 6 | 1 << 36 | 1 << 37;
     const CLOSE_ON_EXEC: c_int = 8;
     // The struct is of integers, laid out as in the system's header.
     let mut attributes = [0_u64; 16];
     attributes[0] = BREAKPOINT | (size_of_val(&attributes) as u64) << 32;
     attributes[2] = 1; // each hit
-    attributes[5] = FLAGS | mark.map_or(0, |_| SIGNALS);
+    attributes[5] = FLAGS;
     attributes[6] = READ_AND_WRITE << 32;
     attributes[7] = bytes.start as u64;
     attributes[8] = bytes.len() as u64;
-    attributes[15] = mark.unwrap_or_default();
+    attributes[15] = mark;
     let (this, any, none) = (0, -1, -1);
     let at = attributes.as_ptr();
     // SAFETY: the struct is as long as it says.
@@ -219,7 +200,7 @@ fn lowest_file() -> c_int {
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
-fn open(_: &Range<usize>, _: Option<u64>) -> Option<c_int> {
+fn open(_: &Range<usize>, _: u64) -> Option<c_int> {
     STATE.store(REFUSED, Ordering::Relaxed);
     None
 }
