@@ -2,14 +2,11 @@
 
 use std::path::Path;
 
-use crate::support::{program, toolkit};
+use crate::support::{Run, program, toolkit};
 use crate::{TWO_DEVICES, in_all_modes};
 
 fn ends_well(headers: Option<&Path>) {
-    in_all_modes(&program("correct", headers), |run| {
-        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
-        assert!(run.findings.is_empty(), "{run:?}");
-    });
+    in_all_modes(&program("correct", headers), Run::is_right);
 }
 
 #[test]
@@ -74,10 +71,7 @@ fn what_cuda_refuses_is_refused_and_what_it_forbids_is_found() {
 }
 
 fn graphs_have_nodes(headers: Option<&Path>) {
-    in_all_modes(&program("nodes", headers), |run| {
-        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
-        assert!(run.findings.is_empty(), "{run:?}");
-    });
+    in_all_modes(&program("nodes", headers), Run::is_right);
 }
 
 #[test]
@@ -102,8 +96,7 @@ fn devices_have_less_memory_where_the_process_has_room_for_few_addresses() {
     let app = program("limited", None);
     for limit in ["2048", "40000", "files:512"] {
         let run = app.given(limit).with("lazy", 1, &[]);
-        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
-        assert!(run.findings.is_empty(), "{run:?}");
+        run.is_right();
         let said = run.stderr.contains("MiB of memory, not 4096") && run.stderr.contains("-v");
         assert_eq!(said, limit != "40000", "{run:?}");
     }
@@ -116,10 +109,7 @@ fn devices_have_less_memory_where_the_process_has_room_for_few_addresses() {
 }
 
 fn host_pools_work(headers: Option<&Path>) {
-    in_all_modes(&program("host_pools", headers), |run| {
-        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
-        assert!(run.findings.is_empty(), "{run:?}");
-    });
+    in_all_modes(&program("host_pools", headers), Run::is_right);
 }
 
 #[test]
@@ -137,8 +127,7 @@ fn processes_share_memory(headers: Option<&Path>) {
     let app = program("ipc", headers);
     for (mode, seed) in ["eager", "lazy", "random", "chunked"].into_iter().zip(1..) {
         let run = app.with(mode, seed, &[]);
-        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
-        assert!(run.findings.is_empty(), "{run:?}");
+        run.is_right();
         let said = run.stderr.contains("cudaIpcGetEventHandle is not there");
         assert!(said == headers.is_none(), "{run:?}");
     }

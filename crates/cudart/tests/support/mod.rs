@@ -265,6 +265,13 @@ pub struct Run {
 }
 
 impl Run {
+    /// Asserts that the program found all right, and that nothing was found in it.
+    #[track_caller]
+    pub fn is_right(&self) {
+        assert_eq!((self.status, &*self.stdout), (Some(0), "all is right\n"), "{self:?}");
+        assert!(self.findings.is_empty(), "{self:?}");
+    }
+
     /// The kinds of the findings.
     pub fn kinds(&self) -> Vec<&str> {
         let kind = |line: &'_ String| line.split('"').nth(3).map(str::len);
