@@ -96,8 +96,10 @@ impl<'a> Findings<'a> {
     fn join(&mut self, other: Findings<'a>) {
         self.group.join(other.group);
         self.used_elsewhere.extend(other.used_elsewhere);
-        self.regions.extend(other.regions);
         self.too_many |= other.too_many;
+        if !self.too_many {
+            self.regions.extend(other.regions);
+        }
         self.error = self.error.take().or(other.error);
         self.has_pieces |= other.has_pieces;
         self.borrowed |= other.borrowed;
