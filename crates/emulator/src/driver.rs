@@ -64,6 +64,10 @@ unsafe impl Driver for Emulator {
         checked fn event_elapsed(start: RawEvent, end: RawEvent) -> f32;
         checked fn device_free(stream: RawStream, ptr: DevicePtr) -> ();
         checked fn copy_d2d(stream: RawStream, dst: DevicePtr, src: DevicePtr, bytes: usize) -> ();
+        checked fn copy_peer(
+            stream: RawStream, dst: DevicePtr, dst_device: Ordinal,
+            src: DevicePtr, src_device: Ordinal, bytes: usize
+        ) -> ();
         unsafe fn stream_destroy(stream: RawStream) -> ();
         unsafe fn stream_wait_event(stream: RawStream, event: RawEvent) -> ();
         unsafe fn event_destroy(event: RawEvent) -> ();
@@ -161,18 +165,6 @@ unsafe impl Driver for Emulator {
         self.on_stream(Call::CopyBatch, stream, |machine, key| {
             machine.copy_batch(key, kind, copies)
         })
-    }
-
-    unsafe fn copy_peer(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        dst_device: Ordinal,
-        src: DevicePtr,
-        src_device: Ordinal,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        self.copy_peer(stream, dst, dst_device, src, src_device, bytes)
     }
 
     fn sees_host_accesses(&self) -> bool {
