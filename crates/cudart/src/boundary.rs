@@ -13,7 +13,7 @@ use pinlane_emulator::Emulator;
 
 use crate::driver::{self, contexts};
 use crate::machine::Process;
-use crate::{host_functions, lines, machine, report};
+use crate::{host_functions, launch, lines, machine, report};
 
 /// Declares functions of C. `$call` runs the body of each.
 ///
@@ -109,8 +109,9 @@ pub enum Api {
 
 impl Api {
     pub fn of(name: &str) -> Self {
-        let of_runtime = name.trim_start_matches('_').starts_with("cuda");
-        if of_runtime { Api::Runtime } else { Api::Driver }
+        let name = name.trim_start_matches('_');
+        let of_driver = name.starts_with("cu") && !name.starts_with("cuda");
+        if of_driver { Api::Driver } else { Api::Runtime }
     }
 }
 
@@ -120,7 +121,7 @@ pub fn call(name: &'static str, work: impl FnOnce(&Emulator) -> DriverResult<()>
         return CudaCode::NOT_PERMITTED.0;
     }
     let here = 0;
-    ours(|| {
+    let code = ours(|| {
         let Some(process) = machine::process() else { return CudaCode::INITIALIZATION.0 };
         let (gpu, api) = (&process.gpu, Api::of(name));
         let noted = noted_by(&here, &work);
@@ -141,7 +142,9 @@ pub fn call(name: &'static str, work: impl FnOnce(&Emulator) -> DriverResult<()>
         }
         gpu.note_error(code);
         code.0
-    })
+    });
+    launch::drop_data();
+    code
 }
 
 fn noted_by<F>(here: &u8, _work: &F) -> lines::Noted {

@@ -16,6 +16,7 @@
 //! | `lines.rs` | the lines of the program that make calls |
 //! | `faults.rs` | calls that fail because the environment says so |
 //! | `host_functions.rs` | calls that host functions may not make |
+//! | `launch.rs` | functions of this library's own: launches with declared uses |
 //! | `stubs.rs` | names without an implementation |
 //! | `io/` | system calls on memory that is in use |
 //! | `abi.rs` | pointers and structs of C |
@@ -42,6 +43,7 @@ mod host_functions;
 mod io;
 mod ipc;
 mod kernels;
+mod launch;
 mod lines;
 mod machine;
 mod managed;

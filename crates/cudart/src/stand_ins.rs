@@ -189,10 +189,14 @@ fn say_read(gpu: &Emulator, args: *mut *mut c_void, sizes: &[usize]) {
     }
 }
 
-/// The plain name of a kernel, for findings. It stays until the process ends, as kernels do.
+/// The plain name of a kernel, for findings.
 fn interned(name: &str) -> &'static str {
+    kept(mangled::plain_name(name).unwrap_or(name))
+}
+
+/// A name that stays until the process ends.
+pub fn kept(plain: &str) -> &'static str {
     static NAMES: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
-    let plain = mangled::plain_name(name).unwrap_or(name);
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(&known) = names.get(plain) {
         return known;

@@ -7,6 +7,7 @@
 
 mod answers;
 mod arguments;
+mod declared;
 mod driver;
 mod early;
 mod exported;

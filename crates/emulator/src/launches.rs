@@ -3,7 +3,6 @@
 //! What a stand-in uses is known only when it has run ([`watch`](super::watch)). A use counts as
 //! made at the launch's place in its stream: the checker has kept what was known there.
 
-use super::finding::FindingKind;
 use super::machine::Machine;
 use super::memory::device::Violation;
 use super::memory::host::{Access, HostPtr, HostUse};
@@ -24,6 +23,9 @@ impl Machine {
         launch: &Launch,
         knowledge: Option<&Knowledge>,
     ) -> Result<(), Violation> {
+        if let Some(declared) = &launch.declared {
+            return self.run_declared(key, device, launch, declared, knowledge);
+        }
         let Some(stand_in) = &launch.stand_in else { return Ok(()) };
         let stand_in = stand_in.lock();
         let watches = self.host.watcher.is_some() && sees_faults();
@@ -48,13 +50,7 @@ impl Machine {
             }
         }
         if let Some(address) = freed {
-            let message = format!(
-                "kernel {} on {} uses page-locked memory at {address:#x}, which was freed before \
-                 it ran",
-                launch.name,
-                self.describe(key)
-            );
-            self.report(FindingKind::FreedInFlight, message);
+            self.report_freed(key, launch, address);
         }
         if let Some(knowledge) = knowledge {
             self.note_used(knowledge, launch.name, &used);
@@ -70,16 +66,26 @@ impl Machine {
         touched: &Touched,
     ) -> Result<(), Violation> {
         let address = touched.start as u64;
-        match self.memory.device_of(address) {
-            Some(other) if other != device && !launch.peers.contains(&other) => {
-                self.reach(device, address)?;
-            }
-            _ => {}
-        }
+        self.check_access(device, launch, address)?;
         if touched.of_host {
             return Ok(());
         }
         self.memory.read(address, touched.bytes).map(drop)
+    }
+
+    /// If an address is another device's, the kernel has access to it.
+    pub(super) fn check_access(
+        &self,
+        device: Ordinal,
+        launch: &Launch,
+        address: u64,
+    ) -> Result<(), Violation> {
+        match self.memory.device_of(address) {
+            Some(other) if other != device && !launch.peers.contains(&other) => {
+                self.reach(device, address)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The race checker learns of uses, and the host must not touch those of its memory.

@@ -16,7 +16,7 @@
 //!  What a machine has:                         What is done to it:
 //!    memory      of devices and of the host      enqueue   what a call does
 //!    operation   what streams are given          execute   what operations do
-//!    races       what orders them                copies, kernels, launches   what some do
+//!    races       what orders them                kernels, launches, declared   what some do
 //!    schedule    when they run, and when host    capture   what captures forbid
 //!                functions are called            loss      devices that are lost
 //!    watch       what the host does to memory    liberties what CUDA leaves open
@@ -49,6 +49,7 @@
 
 mod calls;
 mod capture;
+mod declared;
 mod driver;
 mod emulator;
 mod enqueue;
@@ -84,6 +85,7 @@ pub use finding::{Finding, FindingKind};
 pub use machine::{CaptureMode, Usage};
 pub use memory::foreign::SharedMemory;
 pub use memory::pools::PoolId;
+pub use operation::declared::DeclaredUse;
 #[doc(hidden)]
 pub use races::leave_out;
 pub use races::{Callers, LookUp, MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};

@@ -10,6 +10,7 @@ use std::sync::mpsc::channel;
 mod awake;
 mod calls;
 mod copies;
+mod declared;
 mod destinations;
 mod explore;
 mod hashed;

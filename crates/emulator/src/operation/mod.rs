@@ -1,5 +1,7 @@
-//! What a stream's queue holds: `pieces` cuts an operation up, `uses` says what it touches.
+//! What a stream's queue holds: `pieces` cuts an operation up, `uses` says what it touches,
+//! `declared` are kernels whose uses are declared.
 
+pub(crate) mod declared;
 pub(crate) mod pieces;
 pub(crate) mod uses;
 
@@ -7,6 +9,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
 
+use self::declared::Declared;
 use crate::memory::host::HostUse;
 use crate::races::{Called, Knowledge};
 use crate::words::slots::Key;
@@ -190,6 +193,8 @@ pub(crate) struct Launch {
     /// What it does, if that is known: a function of the host. It is called under the machine's
     /// lock, and so must make no call.
     pub(crate) stand_in: Option<Arc<Mutex<StandIn>>>,
+    /// The same, if its uses are declared.
+    pub(crate) declared: Option<Arc<Declared>>,
     /// The blocks of page-locked memory that it was given addresses of.
     pub(crate) named: Box<[HostUse]>,
     /// The other devices whose memory it can reach, as of the call.
@@ -201,7 +206,8 @@ pub(crate) type StandIn = Box<dyn Fn() + Send>;
 
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Launch").field(&self.name).field(&self.stand_in.is_some()).finish()
+        let Launch { name, stand_in, declared, .. } = self;
+        f.debug_tuple("Launch").field(name).field(&stand_in.is_some()).field(declared).finish()
     }
 }
 
@@ -256,8 +262,17 @@ impl Action {
     pub(crate) fn is_known_late(&self) -> bool {
         match self {
             Action::Move(it) => it.known.is_empty(),
-            Action::Kernel(launch) => launch.stand_in.is_some(),
+            Action::Kernel(launch) => launch.stand_in.is_some() || launch.declared.is_some(),
             _ => false,
+        }
+    }
+
+    /// The kernel, if its uses are declared.
+    #[inline]
+    pub(crate) fn declared(&self) -> Option<(&'static str, &Declared)> {
+        match self {
+            Action::Kernel(Launch { name, declared: Some(declared), .. }) => Some((name, declared)),
+            _ => None,
         }
     }
 

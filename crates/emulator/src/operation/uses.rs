@@ -1,6 +1,7 @@
 //! Which bytes an operation reads and writes, as far as that is known at the call.
 //!
-//! For a kernel, and for a move whose items lie in device memory, that is known only when it runs.
+//! For a kernel whose uses are not declared, and for a move whose items lie in device memory, that
+//! is known only when it runs.
 
 use crate::operation::{Action, Source, Transfer};
 use crate::races::RacingAccess;
@@ -53,8 +54,13 @@ pub(crate) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
             each(Touch::new(ptr, 1, RacingAccess::Allocation));
         }
         &Action::Free { ptr } => each(Touch::new(ptr, 1, RacingAccess::Free)),
-        // What a program's own kernel uses is known when its stand-in has run.
-        Action::Kernel(_) => {}
+        // What other kernels of the program use is known when their stand-ins have run.
+        Action::Kernel(launch) => {
+            for one in launch.declared.iter().flat_map(|declared| &declared.uses) {
+                let access = RacingAccess::of(one.writes);
+                one.starts().for_each(|start| each(Touch::new(start, one.bytes, access)));
+            }
+        }
         Action::Busy { .. } | Action::Mark { .. } | Action::Join | Action::HostFunction(_) => {}
     }
 }

@@ -62,7 +62,8 @@ impl Memory {
         found: &mut Vec<Conflict>,
     ) -> Option<Origin> {
         let Some(allocation) = containing(&mut self.allocations, new.start) else {
-            if crate::memory::device::is_device_address(new.start) {
+            // What a kernel uses was page-locked or a device's.
+            if new.kernel.is_some() || crate::memory::device::is_device_address(new.start) {
                 return None;
             }
             new.bytes = new.bytes.min(u64::MAX - new.start);

@@ -28,7 +28,7 @@ mod shadow;
 mod site;
 mod trail;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::num::{NonZeroU32, NonZeroU64};
 
 use self::agents::Agents;
@@ -76,8 +76,9 @@ pub(super) struct Races {
     calls: u64,
     /// The call whose operation runs, if that is an earlier one than the call that is being made.
     runs: Option<NonZeroU64>,
-    /// The names of kernels that have used memory.
+    /// The names of kernels that have used memory, and their numbers.
     kernels: Vec<&'static str>,
+    kernel_numbers: HashMap<&'static str, NonZeroU32>,
     /// Races that are not reported yet.
     found: Vec<Race>,
     conflicts: Vec<Conflict>,
@@ -238,7 +239,8 @@ impl Races {
         let ahead = uses::is_ahead(action).then(|| self.agents.ahead(stream, host));
         let at = self.agents.enqueue(stream, host);
         let value = uses::value_of(action);
-        let user = Use { value, ..self.user(at, Some(action.call())) };
+        let kernel = action.declared().map(|(name, _)| self.number_of(name));
+        let user = Use { value, kernel, ..self.user(at, Some(action.call())) };
         uses::touches(action, |touch| match ahead {
             Some(at) if touch.ahead => self.touch(Use { at, ..user }, touch, None),
             _ => self.touch(user, touch, None),
@@ -264,17 +266,21 @@ impl Races {
         kernel: &'static str,
         uses: impl Iterator<Item = (u64, u64, RacingAccess)>,
     ) -> Epoch {
-        let known = self.kernels.iter().position(|&other| other == kernel);
-        let at = known.unwrap_or_else(|| {
-            self.kernels.push(kernel);
-            self.kernels.len() - 1
-        });
-        let kernel = NonZeroU32::new(at as u32 + 1);
+        let kernel = Some(self.number_of(kernel));
         let user = Use { kernel, ..self.late_user(knowledge, Call::Busy) };
         for (start, bytes, access) in uses {
             self.touch(user, Touch::new(start, bytes, access), Some(knowledge));
         }
         knowledge.at()
+    }
+
+    /// The number of a kernel's name.
+    fn number_of(&mut self, kernel: &'static str) -> NonZeroU32 {
+        let kernels = &mut self.kernels;
+        *self.kernel_numbers.entry(kernel).or_insert_with(|| {
+            kernels.push(kernel);
+            NonZeroU32::new(kernels.len() as u32).expect("one was pushed")
+        })
     }
 
     /// A use of memory by the call that is being made.
@@ -427,6 +433,12 @@ impl Races {
     /// How long an allocation is; 0 if none begins there.
     pub(super) fn bytes_at(&self, start: u64) -> usize {
         self.memory.bytes_at(start).unwrap_or(0) as usize
+    }
+
+    /// Whether a finding was about this operation.
+    #[cold]
+    pub(super) fn is_reported(&self, epoch: Epoch) -> bool {
+        self.reported.iter().any(|&(first, _)| first == epoch)
     }
 
     /// Host memory is freed or unregistered: what uses it that the calling thread does not know to

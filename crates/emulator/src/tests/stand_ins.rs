@@ -13,27 +13,27 @@ fn gpu(builder: Builder) -> Emulator {
     builder.build_for_program().expect("room for addresses")
 }
 
-fn eager() -> Emulator {
+pub(super) fn eager() -> Emulator {
     gpu(Emulator::builder())
 }
 
 /// Eagerly, and in each other way with some seeds.
-fn faces() -> impl Iterator<Item = Emulator> {
+pub(super) fn faces() -> impl Iterator<Item = Emulator> {
     let modes = [Execution::Lazy, Execution::Random, Execution::Chunked];
     let seeds = (0..6).flat_map(move |seed| modes.map(|mode| (mode, seed)));
     let others = seeds.map(|(mode, seed)| gpu(Emulator::builder().execution(mode).seed(seed)));
     std::iter::once(eager()).chain(others)
 }
 
-fn findings(gpu: &Emulator) -> Vec<Finding> {
+pub(super) fn findings(gpu: &Emulator) -> Vec<Finding> {
     gpu.findings()
 }
 
-fn kinds(gpu: &Emulator) -> Vec<FindingKind> {
+pub(super) fn kinds(gpu: &Emulator) -> Vec<FindingKind> {
     findings(gpu).iter().map(|finding| finding.kind).collect()
 }
 
-fn stream(gpu: &Emulator) -> RawStream {
+pub(super) fn stream(gpu: &Emulator) -> RawStream {
     gpu.stream_create(0, StreamFlags::default()).unwrap()
 }
 
@@ -75,7 +75,7 @@ fn fill(gpu: &Emulator, on: RawStream, memory: *mut c_void, skip: usize, bytes: 
     unsafe { gpu.fill(on, at, bytes, &[1], (bytes, 1), false) }.unwrap();
 }
 
-fn wait_for(gpu: &Emulator, waits: RawStream, other: RawStream) {
+pub(super) fn wait_for(gpu: &Emulator, waits: RawStream, other: RawStream) {
     let driver = gpu.driver();
     let event = driver.event_create(0, false).unwrap();
     // SAFETY: both are live.
@@ -86,7 +86,7 @@ fn wait_for(gpu: &Emulator, waits: RawStream, other: RawStream) {
     }
 }
 
-fn synchronize(gpu: &Emulator, stream: RawStream) {
+pub(super) fn synchronize(gpu: &Emulator, stream: RawStream) {
     // SAFETY: the stream is live.
     unsafe { gpu.driver().stream_synchronize(stream) }.unwrap();
 }

@@ -95,6 +95,10 @@ impl Machine {
         if let (Action::Kernel(Launch { stand_in: Some(_), .. }), Some(known)) = (action, known) {
             self.look_at_known(known);
         }
+        let declared = action.declared().into_iter().flat_map(|(_, declared)| &declared.uses);
+        for one in declared.filter(|one| one.writes) {
+            self.look_at(|side| side.overlaps(one.start as usize, one.span() as usize));
+        }
         action
             .host_uses()
             .filter(|host| host.access == Access::Write)

@@ -129,6 +129,9 @@ impl Machine {
                 self.destinations.begin(host, by, device);
             }
         }
+        if let Some((_, declared)) = action.declared() {
+            self.close_declared(by, &declared.uses);
+        }
     }
 
     /// The program has announced that it touches the range, perhaps by a system call.

@@ -14,6 +14,7 @@
 
 use std::alloc::Layout;
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use crate::memory::made::MadeHost;
@@ -364,6 +365,26 @@ impl HostMemory {
         let blocks = blocks.filter(|block| seen.insert(block.ptr.address()));
         let host = |block: &Block| HostUse::new(block.ptr, block.bytes, Access::Read);
         blocks.map(|block| HostUse { named: true, ..host(block) }).collect()
+    }
+
+    /// The blocks that these addresses lie in, each as a range that an operation names. An
+    /// allocated block can be freed and be there still, and a registered one cannot.
+    pub(crate) fn claimed_by(&self, addresses: impl Iterator<Item = usize>) -> Box<[HostUse]> {
+        let block =
+            |address| self.containing(HostPtr(std::ptr::without_provenance_mut(address)), 1);
+        let mut seen = HashSet::new();
+        let blocks = addresses.filter_map(block).filter(|block| seen.insert(block.ptr.address()));
+        let claim = |block: &Block| HostUse {
+            named: block.origin != Origin::Registered,
+            ..HostUse::new(block.ptr, block.bytes, Access::Read)
+        };
+        blocks.map(claim).collect()
+    }
+
+    /// The block that an address lies in, which may be freed in flight.
+    pub(crate) fn block_at(&self, address: usize) -> Option<Range<usize>> {
+        let block = self.containing(HostPtr(std::ptr::without_provenance_mut(address)), 1)?;
+        Some(block.ptr.address()..block.ptr.address() + block.bytes)
     }
 
     /// Whether the block that the address lies in was freed in flight.

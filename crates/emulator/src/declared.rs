@@ -1,0 +1,119 @@
+//! Kernels whose caller declares what they use: the uses are checked, then the work runs.
+//!
+//! Nothing is closed while the work runs, so it is as fast as any function of the host; and only
+//! what is declared counts. What is known at the launch is noted there, as for a copy. What the
+//! work itself finds out is noted when it has run.
+
+use super::finding::FindingKind;
+use super::machine::Machine;
+use super::memory::device::Violation;
+use super::memory::host::{Access, HostPtr, HostUse};
+use super::operation::Launch;
+use super::operation::declared::{Declared, DeclaredUse};
+use super::races::{Epoch, Knowledge, RacingAccess};
+use super::words::slots::Key;
+use pinlane_driver::Ordinal;
+
+impl Machine {
+    /// What counts of the uses that were declared: memory of devices, and page-locked memory.
+    pub(super) fn uses_that_count(
+        &self,
+        uses: impl IntoIterator<Item = DeclaredUse>,
+    ) -> Box<[DeclaredUse]> {
+        let counts = |one: &DeclaredUse| {
+            let of_device = self.memory.device_of(one.start).is_some();
+            of_device || self.host.block_at(one.start as usize).is_some()
+        };
+        uses.into_iter().filter(counts).collect()
+    }
+
+    /// Runs a kernel with declared uses. It does not run if one of them is wrong.
+    pub(super) fn run_declared(
+        &mut self,
+        key: Key,
+        device: Ordinal,
+        launch: &Launch,
+        declared: &Declared,
+        knowledge: Option<&Knowledge>,
+    ) -> Result<(), Violation> {
+        if !self.check_declared(key, device, launch, &declared.uses, knowledge)? {
+            return Ok(());
+        }
+        let mut late = Vec::new();
+        let work = declared.work.lock();
+        self.memory.opened(|| self.host.opened(|| late = work()));
+        drop(work);
+        let late = late.into_iter().filter_map(|one| one.settled().ok().flatten());
+        let late = self.uses_that_count(late);
+        self.check_declared(key, device, launch, &late, knowledge)?;
+        if let Some(knowledge) = knowledge.filter(|_| !late.is_empty()) {
+            let rows = |one: &DeclaredUse| {
+                let (bytes, access) = (one.bytes, RacingAccess::of(one.writes));
+                one.starts().map(move |start| (start, bytes, access))
+            };
+            let at = self.races.used(knowledge, launch.name, late.iter().flat_map(rows));
+            if self.races.has_found() {
+                self.report_races();
+            }
+            self.close_declared(at, &late);
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel may run: false if page-locked memory was freed that it uses.
+    fn check_declared(
+        &mut self,
+        key: Key,
+        device: Ordinal,
+        launch: &Launch,
+        uses: &[DeclaredUse],
+        knowledge: Option<&Knowledge>,
+    ) -> Result<bool, Violation> {
+        let mut freed = None;
+        for one in uses {
+            if self.memory.device_of(one.start).is_none() {
+                let is_freed = self.host.is_freed(one.start as usize);
+                freed = freed.or(is_freed.then_some(one.start));
+                continue;
+            }
+            self.check_access(device, launch, one.start)?;
+            // Rows may lie in several allocations.
+            if self.memory.read(one.start, one.span() as usize).is_err() {
+                for start in one.starts() {
+                    self.check_access(device, launch, start)?;
+                    self.memory.read(start, one.bytes as usize)?;
+                }
+            }
+        }
+        let Some(address) = freed else { return Ok(true) };
+        // If the free found it, it was reported there.
+        if !knowledge.is_some_and(|knowledge| self.races.is_reported(knowledge.at())) {
+            self.report_freed(key, launch, address as usize);
+        }
+        Ok(false)
+    }
+
+    /// A kernel uses page-locked memory that is freed.
+    pub(super) fn report_freed(&mut self, key: Key, launch: &Launch, address: usize) {
+        let message = format!(
+            "kernel {} on {} uses page-locked memory at {address:#x}, which was freed before it \
+             ran",
+            launch.name,
+            self.describe(key)
+        );
+        self.report(FindingKind::FreedInFlight, message);
+    }
+
+    /// The host must not touch what a kernel uses. Pages between rows are closed too: the race
+    /// checker knows the bytes.
+    pub(super) fn close_declared(&mut self, by: Epoch, uses: &[DeclaredUse]) {
+        for one in uses {
+            let start = one.start as usize;
+            let Some(block) = self.host.block_at(start) else { continue };
+            let bytes = (one.span() as usize).min(block.end - start);
+            let access = if one.writes { Access::Write } else { Access::Read };
+            let ptr = HostPtr(std::ptr::without_provenance_mut(start));
+            self.host.close(&HostUse::new(ptr, bytes, access), by);
+        }
+    }
+}
