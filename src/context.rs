@@ -112,19 +112,13 @@ impl Context {
     #[cold]
     fn refusal(&self, operation: &'static str) -> Error {
         if self.process.is_current() {
-            Error::new(
-                ErrorKind::Unsupported,
-                operation,
-                "called from inside a host function, where CUDA calls are forbidden",
-                "hand the work to another thread, by a channel for example",
-            )
+            let what = "called from inside a host function, where CUDA calls are forbidden";
+            let remedy = "hand the work to another thread, by a channel for example";
+            Error::new(ErrorKind::Unsupported, operation, what, remedy)
         } else {
-            Error::new(
-                ErrorKind::ForkedProcess,
-                operation,
-                format!("this process was forked after device {} was opened", self.ordinal),
-                "use CUDA in the parent only, or exec a new program in the child",
-            )
+            let what = format!("this process was forked after device {} was opened", self.ordinal);
+            let remedy = "use CUDA in the parent only, or exec a new program in the child";
+            Error::new(ErrorKind::ForkedProcess, operation, what, remedy)
         }
     }
 
@@ -195,12 +189,8 @@ impl Context {
 
 #[cold]
 fn other_driver(operation: &'static str, name: &str) -> Error {
-    Error::new(
-        ErrorKind::WrongDevice,
-        operation,
-        format!("the {name} belongs to another driver than the stream"),
-        "use devices of one emulator, or GPUs only",
-    )
+    let what = format!("the {name} belongs to another driver than the stream");
+    Error::new(ErrorKind::WrongDevice, operation, what, "use devices of one emulator, or GPUs only")
 }
 
 impl std::fmt::Debug for Context {

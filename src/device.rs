@@ -83,12 +83,9 @@ fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
         fences(); // before CUDA has threads
         return Ok(driver);
     }
-    Err(Error::new(
-        ErrorKind::ForkedProcess,
-        operation,
-        "this process was forked after CUDA was first used",
-        "use CUDA in the parent only, or exec a new program in the child",
-    ))
+    let what = "this process was forked after CUDA was first used";
+    let remedy = "use CUDA in the parent only, or exec a new program in the child";
+    Err(Error::new(ErrorKind::ForkedProcess, operation, what, remedy))
 }
 
 /// Refuses the number of a device that the machine does not have. Its remedy differs from that for
@@ -116,15 +113,12 @@ impl Device {
     /// [`ErrorKind::NoDevice`], which says what is missing: CUDA in this build, the driver, or the
     /// device. [`ErrorKind::ForkedProcess`] in a child of a process that has used CUDA.
     pub fn open(ordinal: Ordinal) -> Result<Device> {
-        let driver = cuda_runtime("Device::open")?;
-        let count = count(&*driver, "Device::open")?;
+        const OPERATION: &str = "Device::open";
+        let driver = cuda_runtime(OPERATION)?;
+        let count = count(&*driver, OPERATION)?;
         if !(0..count).contains(&ordinal) {
-            return Err(Error::new(
-                ErrorKind::NoDevice,
-                "Device::open",
-                format!("there is no device {ordinal}: the driver sees {count}"),
-                Remedy::ChooseDevice,
-            ));
+            let what = format!("there is no device {ordinal}: the driver sees {count}");
+            return Err(Error::new(ErrorKind::NoDevice, OPERATION, what, Remedy::ChooseDevice));
         }
         Device::on(driver, ordinal)
     }
@@ -203,15 +197,13 @@ impl Device {
                 context.error(code, "cudaDeviceGetAttribute", "asking for memory pools")
             })?;
         if pools == 0 {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                "Device::open",
-                format!(
-                    "device {ordinal} ({}) has no stream-ordered memory pools (cudaMallocAsync)",
-                    context.name()
-                ),
-                "use a device and driver of CUDA 11.2 or later, without a vGPU that forbids pools",
-            ));
+            let what = format!(
+                "device {ordinal} ({}) has no stream-ordered memory pools (cudaMallocAsync)",
+                context.name()
+            );
+            let remedy =
+                "use a device and driver of CUDA 11.2 or later, without a vGPU that forbids pools";
+            return Err(Error::new(ErrorKind::Unsupported, "Device::open", what, remedy));
         }
         let allocations = create_stream(&context, StreamFlags::default())?;
         let frees = create_stream(&context, StreamFlags::default())?;
@@ -252,11 +244,8 @@ impl Device {
         if self.inner.context.recording.set(recording.recorder()) {
             return Ok(());
         }
-        Err(Error::invalid(
-            OPERATION,
-            format!("device {} is being recorded", self.ordinal()),
-            "stop the other recording first, or use that one",
-        ))
+        let what = format!("device {} is being recorded", self.ordinal());
+        Err(Error::invalid(OPERATION, what, "stop the other recording first, or use that one"))
     }
 
     /// The device's number.
@@ -396,11 +385,8 @@ impl Device {
         options.check()?;
         let engine = Engine::new(self.context(), options)?;
         self.inner.engine.set(engine).map_err(|_| {
-            Error::invalid(
-                "Device::set_staging",
-                "pageable memory has been copied already",
-                "set the options right after the device is opened",
-            )
+            let remedy = "set the options right after the device is opened";
+            Error::invalid("Device::set_staging", "pageable memory has been copied already", remedy)
         })
     }
 

@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pinlane_base::setters;
+
 use crate::device::{Device, DeviceInner, adopt_stream, create_stream};
 use crate::driver::{Driver, DriverResult, RawEvent, RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
@@ -38,21 +40,17 @@ impl StreamOptions {
     pub fn new() -> Self {
         Self::default()
     }
+}
 
-    /// Lower numbers run first; clamped to the device's range
-    /// (`cudaDeviceGetStreamPriorityRange`).
-    #[must_use]
-    pub fn priority(mut self, priority: i32) -> Self {
-        self.priority = priority;
-        self
-    }
+setters! {
+    impl StreamOptions {
+        /// Lower numbers run first; clamped to the device's range
+        /// (`cudaDeviceGetStreamPriorityRange`).
+        pub fn priority(priority: i32) => priority;
 
-    /// Whether this stream and the legacy default stream wait for each other; without this they do
-    /// not (`cudaStreamNonBlocking`).
-    #[must_use]
-    pub fn blocking(mut self, blocking: bool) -> Self {
-        self.blocking = blocking;
-        self
+        /// Whether this stream and the legacy default stream wait for each other; without this they
+        /// do not (`cudaStreamNonBlocking`).
+        pub fn blocking(blocking: bool) => blocking;
     }
 }
 
@@ -273,12 +271,9 @@ impl Stream {
     pub fn busy(&self, duration: Duration) -> Result<Ticket> {
         let door = self.door("Stream::busy");
         if duration > Duration::from_secs(10) {
-            return Err(Error::new(
-                ErrorKind::InvalidValue,
-                door.operation,
-                format!("{duration:?} is longer than 10 s"),
-                "call it with at most 10 s, several times if need be",
-            ));
+            let what = format!("{duration:?} is longer than 10 s");
+            let remedy = "call it with at most 10 s, several times if need be";
+            return Err(Error::new(ErrorKind::InvalidValue, door.operation, what, remedy));
         }
         // SAFETY: the stream is live (`ordered`).
         let spin =

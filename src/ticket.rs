@@ -233,12 +233,8 @@ fn watcher(known: &Watcher) -> io::Result<Sender<Watched>> {
 
 #[cold]
 fn no_watcher(why: &dyn fmt::Display) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        "Ticket::poll",
-        format!("the thread that watches awaited tickets could not be started: {why}"),
-        Remedy::WaitWithoutWatcher,
-    )
+    let what = format!("the thread that watches awaited tickets could not be started: {why}");
+    Error::new(ErrorKind::Unsupported, "Ticket::poll", what, Remedy::WaitWithoutWatcher)
 }
 
 /// Runs as long as the process: the sender is in a static.

@@ -60,12 +60,9 @@ impl<'a> HostSide<'a> {
             HostSlice::Pageable(slice) => unsafe {
                 Self::of_slice(slice.as_ptr().cast_mut().cast(), size_of_val(slice), context)
             },
-            HostSlice::Pinned(view) => HostSide {
-                host: view.as_ptr().cast_mut().cast(),
-                bytes: view.len() * size_of::<T>(),
-                pinned: Some(view.bytes()),
-                is_slice: false,
-            },
+            HostSlice::Pinned(view) => {
+                Self::of_view(view.as_ptr().cast_mut(), view.len(), view.bytes())
+            }
         }
     }
 
@@ -76,12 +73,9 @@ impl<'a> HostSide<'a> {
             HostSliceMut::Pageable(slice) => unsafe {
                 Self::of_slice(slice.as_mut_ptr().cast(), size_of_val(slice), context)
             },
-            HostSliceMut::Pinned(mut view) => HostSide {
-                host: view.as_mut_ptr().cast(),
-                bytes: view.len() * size_of::<T>(),
-                pinned: Some(view.into_bytes()),
-                is_slice: false,
-            },
+            HostSliceMut::Pinned(mut view) => {
+                Self::of_view(view.as_mut_ptr(), view.len(), view.into_bytes())
+            }
         }
     }
 
@@ -93,6 +87,12 @@ impl<'a> HostSide<'a> {
         // SAFETY: the bytes are borrowed for 'a, so they stay allocated.
         let pinned = unsafe { block_at(host, bytes, context) };
         HostSide { host, bytes, pinned, is_slice: true }
+    }
+
+    #[inline]
+    fn of_view<T>(host: *mut T, len: usize, pinned: PinnedBytes<'a>) -> Self {
+        let (host, bytes) = (host.cast(), len * size_of::<T>());
+        HostSide { host, bytes, pinned: Some(pinned), is_slice: false }
     }
 
     /// `bytes` of its bytes from `start` on, which must lie in it.

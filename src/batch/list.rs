@@ -100,12 +100,8 @@ impl<'a> List<'a> {
     /// Refuses a list with an entry whose two sides differ in length.
     pub(super) fn check_lengths(&self, operation: &'static str) -> Result<()> {
         let Some((number, host, device)) = self.mismatch else { return Ok(()) };
-        Err(Error::new(
-            ErrorKind::LengthMismatch,
-            operation,
-            format!("copy {number} has {host} bytes on the host and {device} on the device"),
-            Remedy::ViewsOfEqualLength,
-        ))
+        let what = format!("copy {number} has {host} bytes on the host and {device} on the device");
+        Err(Error::new(ErrorKind::LengthMismatch, operation, what, Remedy::ViewsOfEqualLength))
     }
 }
 

@@ -82,10 +82,8 @@ pub unsafe extern "C" fn pinlane_device_name(
     boundary("pinlane_device_name", || {
         let device = handle::get(device)?;
         if buffer.is_null() || capacity == 0 {
-            return Err(invalid(
-                "buffer is NULL, or its capacity is 0",
-                "pass a buffer with room for the name",
-            ));
+            let what = "buffer is NULL, or its capacity is 0";
+            return Err(invalid(what, "pass a buffer with room for the name"));
         }
         // SAFETY: the caller's precondition on `buffer`.
         unsafe { pointer::text(device.name(), buffer, capacity) }.map(drop)

@@ -73,11 +73,9 @@ pub(super) fn check_process() -> Result<()> {
 
 #[cold]
 fn forked() -> Error {
-    refused(
-        ErrorKind::ForkedProcess,
-        "this process was forked after pinlane was first used",
-        "use pinlane in the parent only, or exec a new program in the child",
-    )
+    let what = "this process was forked after pinlane was first used";
+    let remedy = "use pinlane in the parent only, or exec a new program in the child";
+    refused(ErrorKind::ForkedProcess, what, remedy)
 }
 
 /// A new handle that owns `object`.

@@ -96,10 +96,8 @@ pub(super) fn check_flags(flags: u32, known: u32) -> Result<()> {
     if flags & !known == 0 {
         return Ok(());
     }
-    Err(invalid(
-        format!("unknown flags {:#x}", flags & !known),
-        "use the flags that the header of this library names, and 0 for reserved members",
-    ))
+    let remedy = "use the flags that the header of this library names, and 0 for reserved members";
+    Err(invalid(format!("unknown flags {:#x}", flags & !known), remedy))
 }
 
 /// Sets an option from a member. 0 means the default.
@@ -115,10 +113,8 @@ pub(super) fn set_unless_0<O, V: PartialEq + Default>(
 /// a newer program.
 pub(super) fn check_spare(name: &str, mut members: impl Iterator<Item = u64>) -> Result<()> {
     let Some(number) = members.position(|member| member != 0) else { return Ok(()) };
-    Err(invalid(
-        format!("{name}: a reserved member of number {number} is not 0"),
-        "set all members that you do not use to 0",
-    ))
+    let what = format!("{name}: a reserved member of number {number} is not 0");
+    Err(invalid(what, "set all members that you do not use to 0"))
 }
 
 /// The error for a number that is not a value of the member.
@@ -145,10 +141,8 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
         return Err(null(name, ARRAY));
     }
     if count.checked_mul(size_of::<T>()).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(invalid(
-            format!("{name} of {count} elements: more than memory can hold"),
-            "pass the number of elements of the array",
-        ));
+        let what = format!("{name} of {count} elements: more than memory can hold");
+        return Err(invalid(what, "pass the number of elements of the array"));
     }
     // SAFETY: aligned, not NULL and no longer than memory can be, as just found, so valid for
     // reading by the precondition.
@@ -251,10 +245,8 @@ pub(super) fn check_aligned<T>(name: &str, pointer: *const T) -> Result<()> {
 
 #[cold]
 fn misaligned<T>(name: &str, pointer: *const T) -> Error {
-    invalid(
-        format!("{name} ({pointer:p}) is not aligned to {} bytes", align_of::<T>()),
-        "pass the address of an object of the right type",
-    )
+    let what = format!("{name} ({pointer:p}) is not aligned to {} bytes", align_of::<T>());
+    invalid(what, "pass the address of an object of the right type")
 }
 
 #[cold]

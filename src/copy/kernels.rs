@@ -39,20 +39,14 @@ impl Stream {
             return door.nothing();
         }
         if pattern.len() > MAX_PATTERN {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                door.operation,
-                format!("a pattern of more than {MAX_PATTERN} bytes"),
-                "fill with at most 64 bytes that repeat, or upload the contents",
-            ));
+            let what = format!("a pattern of more than {MAX_PATTERN} bytes");
+            let remedy = "fill with at most 64 bytes that repeat, or upload the contents";
+            return Err(Error::new(ErrorKind::Unsupported, door.operation, what, remedy));
         }
         if pattern.is_empty() || !bytes.is_multiple_of(pattern.len()) {
-            return Err(Error::new(
-                ErrorKind::LengthMismatch,
-                door.operation,
-                format!("{bytes} bytes are no multiple of the pattern's {}", pattern.len()),
-                "fill a whole number of patterns",
-            ));
+            let what = format!("{bytes} bytes are no multiple of the pattern's {}", pattern.len());
+            let remedy = "fill a whole number of patterns";
+            return Err(Error::new(ErrorKind::LengthMismatch, door.operation, what, remedy));
         }
         let operands = [dst.writing()];
         door.moving(bytes).ordered(

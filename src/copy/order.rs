@@ -130,12 +130,8 @@ impl<'s> Door<'s> {
         if src == dst {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::LengthMismatch,
-            self.operation,
-            format!("the source has {}, the destination {dst}", counted::<T>(src)),
-            Remedy::ViewsOfEqualLength,
-        ))
+        let what = format!("the source has {}, the destination {dst}", counted::<T>(src));
+        Err(Error::new(ErrorKind::LengthMismatch, self.operation, what, Remedy::ViewsOfEqualLength))
     }
 
     /// Checks that the buffer belongs to the stream's driver.
@@ -154,11 +150,8 @@ impl<'s> Door<'s> {
             return Ok(());
         }
         let devices: Vec<_> = buffers.iter().map(|context| context.ordinal()).collect();
-        Err(Error::new(
-            ErrorKind::WrongDevice,
-            self.operation,
-            format!("a stream of device {ours} with memory of {devices:?}"),
-            "use a stream of the device that holds the buffer",
-        ))
+        let what = format!("a stream of device {ours} with memory of {devices:?}");
+        let remedy = "use a stream of the device that holds the buffer";
+        Err(Error::new(ErrorKind::WrongDevice, self.operation, what, remedy))
     }
 }

@@ -183,22 +183,13 @@ impl Drop for Transfer<'_, '_> {
         if self.for_the_call && self.finish(fence) {
             return; // no use is left to be recorded
         }
-        let device = self.door.stream.context().ordinal();
-        let done = &|()| {};
-        match &self.survey.regions {
-            Some(regions) => {
-                let note = |(): &mut (), part: Range<usize>| {
-                    regions[part].iter().for_each(|region| self.note(fence, region));
-                };
-                share(device, regions.len(), SEVERAL, &note, done);
-            }
-            None => {
-                let note = |(): &mut (), part: Range<usize>| {
-                    for_regions(self.entries, part, |region| self.note(fence, &region));
-                };
-                share(device, self.entries.len(), SEVERAL, &note, done);
-            }
-        }
+        let regions = self.survey.regions.as_deref();
+        let note = |(): &mut (), part: Range<usize>| match regions {
+            Some(regions) => regions[part].iter().for_each(|region| self.note(fence, region)),
+            None => for_regions(self.entries, part, |region| self.note(fence, &region)),
+        };
+        let count = regions.map_or(self.entries.len(), <[_]>::len);
+        share(self.door.stream.context().ordinal(), count, SEVERAL, &note, &|()| {});
     }
 }
 
@@ -239,15 +230,13 @@ pub(crate) fn check_apart(
         let range = (start, bytes);
         let before = if access == Access::Write { last } else { written };
         if end(before) > start {
-            return Err(Error::invalid(
-                operation,
-                format!(
-                    "a destination overlaps another one, or a source: {} bytes at {:#x} and \
-                     {bytes} bytes at {start:#x}",
-                    before.1, before.0
-                ),
-                "the copies of a batch are unordered: give each its own bytes",
-            ));
+            let what = format!(
+                "a destination overlaps another one, or a source: {} bytes at {:#x} and \
+                 {bytes} bytes at {start:#x}",
+                before.1, before.0
+            );
+            let remedy = "the copies of a batch are unordered: give each its own bytes";
+            return Err(Error::invalid(operation, what, remedy));
         }
         last = if end(last) < end(range) { range } else { last };
         if access == Access::Write && end(written) < end(range) {

@@ -73,12 +73,9 @@ pub(super) fn fits(
         return Ok(());
     }
     let (first, end) = (first.div_euclid(8), end.div_euclid(8) + i128::from(end.rem_euclid(8) > 0));
-    Err(Error::new(
-        ErrorKind::OutOfRange,
-        operation,
-        format!("the tensor covers bytes {first} .. {end} of a buffer of {bytes} bytes"),
-        "keep offset, shape and strides within the buffer",
-    ))
+    let what = format!("the tensor covers bytes {first} .. {end} of a buffer of {bytes} bytes");
+    let remedy = "keep offset, shape and strides within the buffer";
+    Err(Error::new(ErrorKind::OutOfRange, operation, what, remedy))
 }
 
 /// The address and the number of the bytes of a caller's tensor, which must be without gaps and

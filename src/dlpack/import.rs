@@ -70,11 +70,8 @@ impl Imported {
             Place::CUDA_HOST => true,
             other => {
                 let what = format!("a tensor on a device of type {other}, not in host memory");
-                return Err(Error::invalid(
-                    OPERATION,
-                    what,
-                    "import it as a device buffer, or copy it",
-                ));
+                let remedy = "import it as a device buffer, or copy it";
+                return Err(Error::invalid(OPERATION, what, remedy));
             }
         };
         let first = NonNull::new(first).unwrap_or(NonNull::dangling());

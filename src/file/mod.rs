@@ -112,12 +112,8 @@ impl FileReader {
         // Opened this way first, to report errors of the file itself.
         Self::open_page_cached(OPERATION, path)?;
         let refused = |cause: &dyn Display| {
-            Error::new(
-                ErrorKind::Unsupported,
-                OPERATION,
-                format!("{}: its file system refuses O_DIRECT: {cause}", path.display()),
-                Remedy::ReadThroughPageCache,
-            )
+            let what = format!("{}: its file system refuses O_DIRECT: {cause}", path.display());
+            Error::new(ErrorKind::Unsupported, OPERATION, what, Remedy::ReadThroughPageCache)
         };
         let file = open_regular(path, libc::O_DIRECT).map_err(|error| refused(&error))?;
         let reader = FileReader { path: path.into(), file, direct: true };
@@ -183,12 +179,10 @@ impl FileReader {
             return Ok(());
         }
         let path = self.path.display();
-        Err(Error::new(
-            ErrorKind::OutOfRange,
-            operation,
-            format!("{path}: {bytes} bytes from byte {offset} on, in a file of {length} bytes"),
-            "keep ranges inside the file; if it was longer before, it has been truncated",
-        ))
+        let what =
+            format!("{path}: {bytes} bytes from byte {offset} on, in a file of {length} bytes");
+        let remedy = "keep ranges inside the file; if it was longer before, it has been truncated";
+        Err(Error::new(ErrorKind::OutOfRange, operation, what, remedy))
     }
 
     #[cold]

@@ -388,10 +388,8 @@ fn cast_range<T, U>(base: DevicePtr, range: &Range<usize>) -> Result<Range<usize
     let (size, align) = (size_of::<U>(), align_of::<U>());
     let refused = |what, remedy| Err(Error::invalid("DeviceSlice::cast", what, remedy));
     if size == 0 || !bytes.start.is_multiple_of(size) || !bytes.end.is_multiple_of(size) {
-        return refused(
-            format!("bytes {} .. {} as elements of {size} bytes", bytes.start, bytes.end),
-            "begin and end the view at multiples of the new element's size",
-        );
+        let what = format!("bytes {} .. {} as elements of {size} bytes", bytes.start, bytes.end);
+        return refused(what, "begin and end the view at multiples of the new element's size");
     }
     let address = base + bytes.start as DevicePtr;
     if !address.is_multiple_of(align as DevicePtr) {

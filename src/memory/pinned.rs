@@ -161,15 +161,12 @@ enum How {
 
 #[cold]
 fn still_used(operation: &'static str, range: &Range<usize>) -> Error {
-    Error::new(
-        ErrorKind::NotReady,
-        operation,
-        Found::Numbers(
-            |[start, end]| format!("the device still uses bytes {start} .. {end}"),
-            [range.start, range.end],
-        ),
-        "try again later, or make the call without try_ in its name, which waits",
-    )
+    let what = Found::Numbers(
+        |[start, end]| format!("the device still uses bytes {start} .. {end}"),
+        [range.start, range.end],
+    );
+    let remedy = "try again later, or make the call without try_ in its name, which waits";
+    Error::new(ErrorKind::NotReady, operation, what, remedy)
 }
 
 /// A buffer of `len` elements in page-locked host memory, from a [`PinnedPool`](crate::PinnedPool).

@@ -15,11 +15,8 @@ pub(crate) fn counted<T>(len: usize) -> String {
 /// The size of `len` elements of `T`, in bytes.
 pub(crate) fn byte_count<T>(operation: &'static str, len: usize) -> Result<usize> {
     len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(|| {
-        Error::invalid(
-            operation,
-            format!("{} do not fit in an address space", counted::<T>(len)),
-            "ask for less",
-        )
+        let what = format!("{} do not fit in an address space", counted::<T>(len));
+        Error::invalid(operation, what, "ask for less")
     })
 }
 
@@ -70,10 +67,6 @@ fn outside(
     all: String,
 ) -> Error {
     let shown = |bound: Option<usize>| bound.map_or("beyond".into(), |bound| bound.to_string());
-    Error::new(
-        ErrorKind::OutOfRange,
-        operation,
-        format!("the range {} .. {} does not lie in {all}", shown(start), shown(end)),
-        "keep start <= end <= len",
-    )
+    let what = format!("the range {} .. {} does not lie in {all}", shown(start), shown(end));
+    Error::new(ErrorKind::OutOfRange, operation, what, "keep start <= end <= len")
 }

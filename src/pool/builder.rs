@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use pinlane_base::setters;
+
 use super::PinnedPool;
 use super::classes::PAGE;
 use super::core::Core;
@@ -47,43 +49,6 @@ impl Builder {
         self
     }
 
-    /// The most bytes of free blocks that one thread keeps. By default 16 MiB; never more than a
-    /// 32nd of the budget. With 0 threads keep nothing, and every allocation takes the pool's lock.
-    pub fn thread_cache_bytes(mut self, bytes: usize) -> Self {
-        self.options.thread_cache_bytes = bytes;
-        self
-    }
-
-    /// How memory is page-locked; by default [`PageLocking::Register`].
-    pub fn page_locking(mut self, how: PageLocking) -> Self {
-        self.options.page_locking = how;
-        self
-    }
-
-    /// The most threads that touch new memory at once. By default one per core, at most 16. 0
-    /// counts as 1.
-    pub fn growth_threads(mut self, threads: usize) -> Self {
-        self.options.growth_threads = threads;
-        self
-    }
-
-    /// Maps the memory into the address space of the devices, so that kernels can access it
-    /// (`cudaHostAllocMapped`, `cudaHostRegisterMapped`). Off by default. With unified addressing,
-    /// which every 64-bit platform has, the runtime always maps it.
-    pub fn mapped(mut self, mapped: bool) -> Self {
-        self.options.flags.mapped = mapped;
-        self
-    }
-
-    /// Makes the memory write-combined (`cudaHostAllocWriteCombined`): it bypasses the processor's
-    /// caches, which may help the device to read it. **The CPU reads it many times slower**, so use
-    /// it for buffers that the host only writes, front to back. Implies [`PageLocking::Allocate`].
-    /// Blocks aligned to more than a page are never write-combined. Off by default.
-    pub fn write_combined(mut self, write_combined: bool) -> Self {
-        self.options.flags.write_combined = write_combined;
-        self
-    }
-
     /// Gives memory back automatically: when more than `high` bytes are free and shared by all
     /// threads, until `low` bytes are left. Only slabs whose blocks are all free can be given back.
     pub fn watermarks(mut self, low: usize, high: usize) -> Self {
@@ -111,21 +76,46 @@ impl Builder {
         context.check_process(OPERATION)?;
         let max_bytes = self.max_bytes.unwrap_or_else(limits::default_budget);
         if max_bytes < PAGE {
-            return Err(Error::invalid(
-                OPERATION,
-                format!("a budget of {max_bytes} bytes holds no block"),
-                "set max_bytes to what may be page-locked at a time: at least a page of 4096 bytes",
-            ));
+            let what = format!("a budget of {max_bytes} bytes holds no block");
+            let remedy =
+                "set max_bytes to what may be page-locked at a time: at least a page of 4096 bytes";
+            return Err(Error::invalid(OPERATION, what, remedy));
         }
         if let Some((high, low)) = self.options.watermarks.filter(|(high, low)| low > high) {
-            return Err(Error::invalid(
-                OPERATION,
-                format!("a low watermark of {low} bytes above a high one of {high}"),
-                "pass the lower one first: watermarks(low, high)",
-            ));
+            let what = format!("a low watermark of {low} bytes above a high one of {high}");
+            let remedy = "pass the lower one first: watermarks(low, high)";
+            return Err(Error::invalid(OPERATION, what, remedy));
         }
         let thread_cache_bytes = self.options.thread_cache_bytes.min(max_bytes / 32);
         let options = Options { max_bytes, thread_cache_bytes, ..self.options };
         Ok(PinnedPool::of(Core::new(context, options)))
+    }
+}
+
+setters! {
+    impl Builder {
+        /// The most bytes of free blocks that one thread keeps. By default 16 MiB; never more than
+        /// a 32nd of the budget. With 0 threads keep nothing, and every allocation takes the pool's
+        /// lock.
+        pub fn thread_cache_bytes(bytes: usize) => options.thread_cache_bytes;
+
+        /// How memory is page-locked; by default [`PageLocking::Register`].
+        pub fn page_locking(how: PageLocking) => options.page_locking;
+
+        /// The most threads that touch new memory at once. By default one per core, at most 16. 0
+        /// counts as 1.
+        pub fn growth_threads(threads: usize) => options.growth_threads;
+
+        /// Maps the memory into the address space of the devices, so that kernels can access it
+        /// (`cudaHostAllocMapped`, `cudaHostRegisterMapped`). Off by default. With unified
+        /// addressing, which every 64-bit platform has, the runtime always maps it.
+        pub fn mapped(mapped: bool) => options.flags.mapped;
+
+        /// Makes the memory write-combined (`cudaHostAllocWriteCombined`): it bypasses the
+        /// processor's caches, which may help the device to read it. **The CPU reads it many times
+        /// slower**, so use it for buffers that the host only writes, front to back. Implies
+        /// [`PageLocking::Allocate`]. Blocks aligned to more than a page are never write-combined.
+        /// Off by default.
+        pub fn write_combined(write_combined: bool) => options.flags.write_combined;
     }
 }

@@ -12,50 +12,33 @@ use crate::error::{CudaCode, Error, ErrorKind, Found, Remedy};
 
 #[cold]
 pub(super) fn too_large(operation: &'static str, bytes: usize) -> Error {
-    Error::invalid(
-        operation,
-        format!("{bytes} bytes do not fit in an address space"),
-        "ask for less",
-    )
+    let what = format!("{bytes} bytes do not fit in an address space");
+    Error::invalid(operation, what, "ask for less")
 }
 
 #[cold]
 pub(super) fn bad_alignment(operation: &'static str, align: usize) -> Error {
-    Error::invalid(
-        operation,
-        format!("an alignment of {align} bytes"),
-        "ask for a power of two up to 2 MiB",
-    )
+    let what = format!("an alignment of {align} bytes");
+    Error::invalid(operation, what, "ask for a power of two up to 2 MiB")
 }
 
 #[cold]
 pub(super) fn not_ready(operation: &'static str, size: Size) -> Error {
-    Error::new(
-        ErrorKind::NotReady,
-        operation,
-        Found::Numbers(|[bytes, _]| format!("no block of {bytes} bytes is free"), [size.bytes, 0]),
-        Remedy::AllocThatWaits,
-    )
+    let what =
+        Found::Numbers(|[bytes, _]| format!("no block of {bytes} bytes is free"), [size.bytes, 0]);
+    Error::new(ErrorKind::NotReady, operation, what, Remedy::AllocThatWaits)
 }
 
 #[cold]
 pub(super) fn exhausted(operation: &'static str, size: Size, stats: &Stats) -> Error {
-    Error::new(
-        ErrorKind::BudgetExhausted,
-        operation,
-        format!("a block of {} bytes does not fit in the budget: {stats}", size.bytes),
-        Remedy::MakeRoom,
-    )
+    let what = format!("a block of {} bytes does not fit in the budget: {stats}", size.bytes);
+    Error::new(ErrorKind::BudgetExhausted, operation, what, Remedy::MakeRoom)
 }
 
 #[cold]
 pub(super) fn hopeless(operation: &'static str, size: Size, stats: &Stats) -> Error {
-    Error::new(
-        ErrorKind::BudgetExhausted,
-        operation,
-        format!("no block of {} bytes can become free: {stats}", size.bytes),
-        Remedy::MakeNewPool,
-    )
+    let what = format!("no block of {} bytes can become free: {stats}", size.bytes);
+    Error::new(ErrorKind::BudgetExhausted, operation, what, Remedy::MakeNewPool)
 }
 
 #[cold]
@@ -69,22 +52,14 @@ pub(super) fn timed_out(operation: &'static str, size: Size, pool: Brief) -> Err
         }
     }
 
-    Error::new(
-        ErrorKind::TimedOut,
-        operation,
-        Found::Later(Arc::new(NoBlockInTime(size.bytes, pool))),
-        Remedy::MakeRoomSooner,
-    )
+    let what = Found::Later(Arc::new(NoBlockInTime(size.bytes, pool)));
+    Error::new(ErrorKind::TimedOut, operation, what, Remedy::MakeRoomSooner)
 }
 
 #[cold]
 pub(super) fn no_keeper(operation: &'static str, why: &dyn Display) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        operation,
-        format!("the thread that page-locks memory could not be started: {why}"),
-        "raise the limit on threads",
-    )
+    let what = format!("the thread that page-locks memory could not be started: {why}");
+    Error::new(ErrorKind::Unsupported, operation, what, "raise the limit on threads")
 }
 
 #[cold]
@@ -95,12 +70,10 @@ pub(super) fn not_page_locked(
     bytes: usize,
 ) -> Error {
     let no_memory = |found: &str| {
-        Error::new(
-            ErrorKind::OutOfHostMemory,
-            operation,
-            format!("the system has no {bytes} bytes to page-lock{found} ({})", Limits::current()),
-            "lower the pool's max_bytes, raise the memory limit, or free memory elsewhere",
-        )
+        let what =
+            format!("the system has no {bytes} bytes to page-lock{found} ({})", Limits::current());
+        let remedy = "lower the pool's max_bytes, raise the memory limit, or free memory elsewhere";
+        Error::new(ErrorKind::OutOfHostMemory, operation, what, remedy)
     };
     match failure {
         NotLocked::Refused(error) => error,

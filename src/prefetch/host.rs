@@ -140,11 +140,8 @@ impl FillBlock<'_> {
         const OPERATION: &str = "FillBlock::slice_mut";
         let part = self.parts.get(OPERATION, name)?;
         bytemuck::try_cast_slice_mut(&mut self.bytes[part.start..part.end()]).map_err(|_| {
-            Error::invalid(
-                OPERATION,
-                format!("{} bytes as elements of {}", part.bytes, size_of::<T>()),
-                "use the element type that the slice was reserved for",
-            )
+            let what = format!("{} bytes as elements of {}", part.bytes, size_of::<T>());
+            Error::invalid(OPERATION, what, "use the element type that the slice was reserved for")
         })
     }
 }

@@ -40,6 +40,8 @@ mod worker;
 
 use std::sync::Arc;
 
+use pinlane_base::setters;
+
 pub use batch::DeviceBatch;
 pub use batches::Batches;
 pub use host::{Elements, FillBatch, FillBlock, HostBatch, IntoHostBatch, Reserved, Slices};
@@ -121,36 +123,6 @@ where
         }
     }
 
-    /// How many batches may be ready or in progress, from 1 to 65536. By default 3. Batches that
-    /// the consumer holds do not count.
-    pub fn depth(mut self, batches: usize) -> Self {
-        self.depth = batches;
-        self
-    }
-
-    /// How many threads pull, fill and copy: 1 to 256, by default 2. Two saturate the link, because
-    /// the [copy team](crate::staging::CopyTeam) helps with large copies. More help if filling or
-    /// [`into_batch`](IntoHostBatch::into_batch) takes long.
-    pub fn workers(mut self, threads: usize) -> Self {
-        self.workers = threads;
-        self
-    }
-
-    /// Whether batches come in the producer's order, which is the default, or each as soon as it is
-    /// ready.
-    pub fn ordered(mut self, ordered: bool) -> Self {
-        self.ordered = ordered;
-        self
-    }
-
-    /// Whether the last batch is dropped if it has fewer bytes than the first. No by default. With
-    /// it the producer is pulled one batch further ahead, because only its end shows which batch is
-    /// the last.
-    pub fn drop_last(mut self, drop_last: bool) -> Self {
-        self.drop_last = drop_last;
-        self
-    }
-
     /// Starts the threads, which begin to copy. Does not wait for the first batch.
     ///
     /// # Errors
@@ -163,11 +135,9 @@ where
     /// of `cudaStreamCreateWithPriority`.
     pub fn start(self) -> Result<Batches> {
         if !(1..=MOST_DEPTH).contains(&self.depth) || !(1..=MOST_WORKERS).contains(&self.workers) {
-            return Err(Error::invalid(
-                START,
-                format!("depth {} with {} workers", self.depth, self.workers),
-                "use a depth of 1 to 65536 and 1 to 256 workers",
-            ));
+            let what = format!("depth {} with {} workers", self.depth, self.workers);
+            let remedy = "use a depth of 1 to 65536 and 1 to 256 workers";
+            return Err(Error::invalid(START, what, remedy));
         }
         self.stream.timeline.context().check_driver(START, self.pool.context(), "pool")?;
         self.stream.timeline.open(START)?;
@@ -178,5 +148,27 @@ where
         let consumer = Batches::new(core.clone(), recycler.clone(), stream, progress.clone());
         Pipeline::start(batches, drop_last, core, progress, &recycler, &pool, workers)?;
         Ok(consumer)
+    }
+}
+
+setters! {
+    impl Prefetch<I> {
+        /// How many batches may be ready or in progress, from 1 to 65536. By default 3. Batches
+        /// that the consumer holds do not count.
+        pub fn depth(batches: usize) => depth;
+
+        /// How many threads pull, fill and copy: 1 to 256, by default 2. Two saturate the link,
+        /// because the [copy team](crate::staging::CopyTeam) helps with large copies. More help if
+        /// filling or [`into_batch`](IntoHostBatch::into_batch) takes long.
+        pub fn workers(threads: usize) => workers;
+
+        /// Whether batches come in the producer's order, which is the default, or each as soon as
+        /// it is ready.
+        pub fn ordered(ordered: bool) => ordered;
+
+        /// Whether the last batch is dropped if it has fewer bytes than the first. No by default.
+        /// With it the producer is pulled one batch further ahead, because only its end shows which
+        /// batch is the last.
+        pub fn drop_last(drop_last: bool) => drop_last;
     }
 }

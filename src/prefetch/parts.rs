@@ -47,24 +47,19 @@ impl Parts {
     pub(super) fn push(&mut self, name: &str, bytes: usize, size: usize) -> Result<()> {
         const OPERATION: &str = "Slices::slice";
         if self.find(name).is_some() {
-            return Err(Error::invalid(
-                OPERATION,
-                format!("the batch has two slices of the name {name:?}"),
-                "give each slice of a batch a name of its own",
-            ));
+            let what = format!("the batch has two slices of the name {name:?}");
+            let remedy = "give each slice of a batch a name of its own";
+            return Err(Error::invalid(OPERATION, what, remedy));
         }
         // The least common multiple of the alignment and the element's size.
         let odd = size.max(1) >> size.max(1).trailing_zeros().min(ALIGN_BITS);
         let step = ALIGN.checked_mul(odd);
         let start = step.and_then(|step| self.total().checked_next_multiple_of(step));
         let Some(start) = start.filter(|start| start.checked_add(bytes).is_some()) else {
-            return Err(Error::invalid(
-                OPERATION,
-                format!(
-                    "slice {name:?} of {bytes} bytes makes the batch larger than the address space"
-                ),
-                "make batches that fit the device",
-            ));
+            let what = format!(
+                "slice {name:?} of {bytes} bytes makes the batch larger than the address space"
+            );
+            return Err(Error::invalid(OPERATION, what, "make batches that fit the device"));
         };
         if self.used == self.list.len() {
             self.list.push(Part::default());
@@ -84,11 +79,10 @@ impl Parts {
     pub(super) fn get(&self, operation: &'static str, name: &str) -> Result<&Part> {
         self.find(name).ok_or_else(|| {
             let names: Vec<_> = self.as_slice().iter().map(|part| &part.name).collect();
-            Error::invalid(
-                operation,
-                format!("the batch has no slice {name:?}, but {names:?}"),
-                "use a name that the batch was made with; unnamed slices are \"0\", \"1\", ...",
-            )
+            let what = format!("the batch has no slice {name:?}, but {names:?}");
+            let remedy =
+                "use a name that the batch was made with; unnamed slices are \"0\", \"1\", ...";
+            Error::invalid(operation, what, remedy)
         })
     }
 }

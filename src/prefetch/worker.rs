@@ -59,12 +59,9 @@ where
                 if number > 0 {
                     break;
                 }
-                return Err(Error::new(
-                    ErrorKind::Unsupported,
-                    START,
-                    format!("no thread could be started: {}", refused.error),
-                    "raise the limit on threads",
-                ));
+                let what = format!("no thread could be started: {}", refused.error);
+                let remedy = "raise the limit on threads";
+                return Err(Error::new(ErrorKind::Unsupported, START, what, remedy));
             }
         }
         Ok(())

@@ -169,12 +169,9 @@ impl Recorder {
         if self.process.is_current() {
             return Ok(());
         }
-        Err(Error::new(
-            ErrorKind::ForkedProcess,
-            operation,
-            "this process was forked after the recording began",
-            "stop the recording in the parent, and begin another one here",
-        ))
+        let what = "this process was forked after the recording began";
+        let remedy = "stop the recording in the parent, and begin another one here";
+        Err(Error::new(ErrorKind::ForkedProcess, operation, what, remedy))
     }
 
     fn note(&self, span: Span) {
@@ -245,12 +242,9 @@ impl Recorder {
         const OPERATION: &str = "Recording::stop";
         self.check_process(OPERATION)?;
         if in_host_function() {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                OPERATION,
-                "called from inside a host function, where CUDA calls are forbidden",
-                "stop the recording on another thread",
-            ));
+            let what = "called from inside a host function, where CUDA calls are forbidden";
+            let remedy = "stop the recording on another thread";
+            return Err(Error::new(ErrorKind::Unsupported, OPERATION, what, remedy));
         }
         self.end();
         let Notes { mut spans, pending, clocks, mut missing } =

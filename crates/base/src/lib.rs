@@ -21,5 +21,21 @@ pub mod sanitizer;
 pub mod sources;
 pub mod thread;
 
+/// Methods of a builder that set one member each, and give the builder back. Each is written
+/// `pub fn name(value: Type) => member;`.
+#[macro_export]
+macro_rules! setters {
+    (impl $builder:ident $(<$generic:ident>)? {
+        $($(#[$attribute:meta])* pub fn $name:ident($value:ident: $type:ty) => $($member:ident).+;)*
+    }) => {
+        impl $(<$generic>)? $builder $(<$generic>)? {
+            $($(#[$attribute])* #[must_use] pub fn $name(mut self, $value: $type) -> Self {
+                self.$($member).+ = $value;
+                self
+            })*
+        }
+    };
+}
+
 /// The sources of this crate.
 pub const SOURCES: sources::Sources = own_sources!("lib.rs");

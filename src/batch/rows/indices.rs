@@ -90,12 +90,9 @@ impl<'a> Indices<'a> {
             (Numbers::Short(_), true) => i64::from(number as u32 as i32),
             _ => number as i64,
         };
-        Err(Error::new(
-            ErrorKind::OutOfRange,
-            operation,
-            format!("index {at} names row {shown} of a table that has {rows} rows"),
-            "name rows from 0 to the number of rows less 1",
-        ))
+        let what = format!("index {at} names row {shown} of a table that has {rows} rows");
+        let remedy = "name rows from 0 to the number of rows less 1";
+        Err(Error::new(ErrorKind::OutOfRange, operation, what, remedy))
     }
 
     /// Refuses repeated numbers in host memory.
@@ -139,11 +136,8 @@ impl<'a> Indices<'a> {
 }
 
 fn written_twice(operation: &'static str, at: usize, number: u64) -> Error {
-    Error::invalid(
-        operation,
-        format!("index {at} names row {number}, which an earlier one names: both write it"),
-        "name each row once that is written",
-    )
+    let what = format!("index {at} names row {number}, which an earlier one names: both write it");
+    Error::invalid(operation, what, "name each row once that is written")
 }
 
 /// The first number that is not below `limit`, and its place. Checks all numbers first, many at a

@@ -64,12 +64,9 @@ impl<'a, 'i> Tables<'a, 'i> {
             it.0.bytes == host.bytes && it.1.len() == device.len()
         };
         if let Some(other) = layers.iter().position(|layer| !same(layer)) {
-            return Err(Error::new(
-                ErrorKind::LengthMismatch,
-                operation,
-                format!("the tables of layer {other} are not as long as those of layer 0"),
-                "give all layers tables of one length",
-            ));
+            let what = format!("the tables of layer {other} are not as long as those of layer 0");
+            let remedy = "give all layers tables of one length";
+            return Err(Error::new(ErrorKind::LengthMismatch, operation, what, remedy));
         }
         let (host_rows, device_rows) = (host.bytes / row, device.len() / row);
         let (from_rows, to_rows) = direction.pair(host_rows, device_rows);

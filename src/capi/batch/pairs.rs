@@ -100,10 +100,9 @@ impl Pairs {
             pair.device_buffer.is_null() || !has_host && pair.bytes > 0
         };
         if let Some(number) = pairs.iter().position(unnamed) {
-            return Err(invalid(
-                format!("pair {number} names one side, or none"),
-                "set buffer or pinned, and device_buffer; pinlane_copy has copies of other memory",
-            ));
+            let remedy =
+                "set buffer or pinned, and device_buffer; pinlane_copy has copies of other memory";
+            return Err(invalid(format!("pair {number} names one side, or none"), remedy));
         }
         let sides = Sides::new(pairs, Direction::Up)?;
         sides.hosts.shared()?;

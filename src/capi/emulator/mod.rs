@@ -99,11 +99,8 @@ growing!(pinlane_emulator_options_init: pinlane_emulator_options, sizes [40, 64,
 });
 
 fn not_emulated() -> Error {
-    refused(
-        ErrorKind::Unsupported,
-        "this device is a GPU",
-        "open an emulated device, with pinlane_emulator_create",
-    )
+    let what = "this device is a GPU";
+    refused(ErrorKind::Unsupported, what, "open an emulated device, with pinlane_emulator_create")
 }
 
 impl pinlane_emulator_options {

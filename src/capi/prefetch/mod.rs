@@ -79,11 +79,9 @@ impl Pipeline {
     /// Ends the pipeline, and waits until no function of the producer is called any more.
     fn end(&self) -> Result<()> {
         if self.calls.is_calling_thread() || in_host_function() {
-            return Err(refused(
-                ErrorKind::Unsupported,
-                "it would wait for the function that it was called from",
-                "free a prefetch outside of its producer, and of host functions",
-            ));
+            let what = "it would wait for the function that it was called from";
+            let remedy = "free a prefetch outside of its producer, and of host functions";
+            return Err(refused(ErrorKind::Unsupported, what, remedy));
         }
         self.core.stop();
         self.calls.wait_for_last();

@@ -249,16 +249,12 @@ impl IntoHostBatch for Pulled {
 impl pinlane_host_slice {
     fn check(&self, number: usize, can_fill: bool) -> Result<()> {
         if self.reserved != 0 {
-            return Err(invalid(
-                format!("slice {number}: reserved is not 0"),
-                "set all members that you do not use to 0",
-            ));
+            let what = format!("slice {number}: reserved is not 0");
+            return Err(invalid(what, "set all members that you do not use to 0"));
         }
         if self.is_room() && !can_fill {
-            return Err(invalid(
-                format!("slice {number} has no data, and the producer has no fill"),
-                "set data, or the producer's fill",
-            ));
+            let what = format!("slice {number} has no data, and the producer has no fill");
+            return Err(invalid(what, "set data, or the producer's fill"));
         }
         memory::check_memory(if self.is_room() { ptr::dangling() } else { self.data }, self.bytes)
             .map(drop)

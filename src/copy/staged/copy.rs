@@ -14,10 +14,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
-use super::landed::Landed;
 use super::layout::{Cursor, Layout, Part, Sizes};
-use super::portions::stores_to_memory;
-use super::queue::Filled;
+use super::options::stores_to_memory;
+use super::queue::{Filled, Landed};
 use super::ring::{Slot, SlotGuard};
 use super::simd::Stores;
 use super::team::Workload;
@@ -149,20 +148,48 @@ impl Engine {
 }
 
 impl<'e> StagedTransfer<'e, '_> {
-    /// Lays out the next portion, of at most `piece` bytes of the slot.
-    fn lay_out(&self, progress: &mut LaidOut<'e>, taken: &SlotGuard<'e>, piece: usize) {
-        taken.slot().host().announce_access(Access::Write);
-        let items = self.route == Route::Kernel;
-        let unit = self.engine.options.unit(piece, self.threads);
+    /// The next slot, with the next portion laid out in it. `None` if no bytes are left, or if no
+    /// slot is free and the caller is not `patient`.
+    fn next_slot(
+        &self,
+        progress: &mut LaidOut<'e>,
+        patient: bool,
+    ) -> Result<Option<SlotGuard<'e>>> {
+        let Engine { options, ring, pool, .. } = self.engine;
+        let Door { stream, operation, .. } = self.transfer.door;
+        let (route, bytes) = (self.route, self.transfer.survey.group.bytes);
+        let left = bytes - progress.done;
+        if left == 0 {
+            return Ok(None);
+        }
+        if self.stores == Stores::Cached {
+            // An upload waits here, so that few slots are used.
+            self.filled.oldest().map_or(Ok(()), |oldest| oldest.wait_in(operation))?;
+        }
+        let Some(slot) = ring.take(pool, stream.exposure(), patient, operation)? else {
+            assert!(!patient, "a patient taker gets one");
+            return Ok(None);
+        };
+        let taken = ring.guard(slot);
+        slot.host().announce_access(Access::Write);
+        let piece = match self.transfer.direction {
+            Direction::Up => {
+                options.upload_portion((route, self.workload), bytes, progress.done, left)
+            }
+            Direction::Down => options.download_portion(route, bytes, left),
+        };
+        let items = route == Route::Kernel;
+        let unit = options.unit(piece, self.threads);
         // One warp moves an item.
         let unit = if items { unit.min(2 * PIECE) } else { unit };
         let sizes = Sizes { piece, unit, items };
         // SAFETY: this thread has taken the slot, and has exclusive access.
-        let layout = unsafe { taken.slot().layout_mut() };
+        let layout = unsafe { slot.layout_mut() };
         layout.fill(&mut progress.cursor, self.transfer.entries, &self.transfer.survey.sums, sizes);
         layout.number = progress.portions;
         progress.portions += 1;
         progress.done += layout.bytes();
+        Ok(Some(taken))
     }
 
     /// Writes the kernel's item for a part. Items lie after the parts in the slot.
@@ -216,46 +243,14 @@ impl<'e> StagedTransfer<'e, '_> {
         )
     }
 
-    /// The next slot of an upload.
-    fn open_up(&self, progress: &mut LaidOut<'e>) -> Result<Option<SlotGuard<'e>>> {
-        let Engine { options, ring, pool, .. } = self.engine;
-        let bytes = self.transfer.survey.group.bytes;
-        let operation = self.transfer.door.operation;
-        let left = bytes - progress.done;
-        if left == 0 {
-            return Ok(None);
-        }
-        let piece = options.upload_portion((self.route, self.workload), bytes, progress.done, left);
-        if self.stores == Stores::Cached {
-            // Waits here, so that few slots are used.
-            self.filled.oldest().map_or(Ok(()), |oldest| oldest.wait_in(operation))?;
-        }
-        let exposure = self.transfer.door.stream.exposure();
-        let slot = ring.take(pool, exposure, true, operation)?.expect("a patient taker gets one");
-        let taken = ring.guard(slot);
-        self.lay_out(progress, &taken, piece);
-        Ok(Some(taken))
-    }
-
     /// The next slot of a download; its copy, and those of more slots, have been enqueued.
     fn open_down(&self, progress: &mut LaidOut<'e>) -> Result<Option<(SlotGuard<'e>, Ticket)>> {
-        let Engine { options, ring, pool, .. } = self.engine;
-        let bytes = self.transfer.survey.group.bytes;
         // Not all at once: threads empty the first while the device copies the others.
         for _ in 0..AHEAD {
-            let left = bytes - progress.done;
-            if left == 0 {
-                break;
-            }
             // Only a transfer that has no slot waits for one.
             let patient = progress.in_flight.is_empty();
-            let exposure = self.transfer.door.stream.exposure();
-            let Some(slot) = ring.take(pool, exposure, patient, self.transfer.door.operation)?
-            else {
-                break;
-            };
-            let taken = ring.guard(slot);
-            self.lay_out(progress, &taken, options.download_portion(self.route, bytes, left));
+            let Some(taken) = self.next_slot(progress, patient)? else { break };
+            let slot = taken.slot();
             if self.route == Route::Kernel {
                 // SAFETY: this thread has taken the slot, and has exclusive access.
                 let layout = unsafe { slot.layout() };
@@ -279,7 +274,7 @@ impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
         // `Sync`.
         let mut progress = self.progress.lock();
         let taken = match self.transfer.direction {
-            Direction::Up => self.open_up(&mut progress)?,
+            Direction::Up => self.next_slot(&mut progress, true)?,
             Direction::Down => match self.open_down(&mut progress)? {
                 Some((taken, ticket)) => {
                     drop(progress);

@@ -12,13 +12,13 @@
 //!
 //! The first slots of an upload are filled in part, each twice as far as the one before, so that
 //! the device begins early. The last ones are filled less and less, so that the device ends soon
-//! after the last byte was copied ([`portions`]).
+//! after the last byte was copied ([`options`]).
 //!
 //! ```text
 //!   copy     one transfer through slots       ring     the slots, and who may have them
 //!   units    how threads share it             layout   what lies where in a slot
-//!   queue    filled slots, to be submitted    landed   which entries have arrived
-//!   portions how long, with which stores      team     the threads      simd   how they copy
+//!   queue    what was filled, what arrived    options  how long portions are, which stores
+//!   team     the threads                      simd     how they copy
 //! ```
 //!
 //! A *transfer* is a whole copy. It is made in *portions*: each fills one slot, and is copied by
@@ -62,10 +62,8 @@
 //! enqueues a host function there, in the middle of a copy, the slots of that copy wait too.
 
 mod copy;
-mod landed;
 mod layout;
 mod options;
-mod portions;
 mod queue;
 mod ring;
 pub(crate) mod share;

@@ -1,5 +1,20 @@
-//! The options for staging pageable memory.
+//! The options for staging pageable memory, and the portions and stores that follow from them.
+//!
+//! Portions should be long, because a copy engine pauses for a microsecond or two between two of
+//! them. The first should be short, because the device is idle until it is filled, and so should
+//! the last, because the caller waits for it. No caller waits for data that is copied ahead of its
+//! use, so there all portions are long.
+//!
+//! A device seems to read data that a core has just written, and that is still in the core's own
+//! cache, more slowly than memory (docs/measured). So short copies are written past the caches.
+//! Long ones are not, because that takes memory bandwidth which reading the source needs: they use
+//! [few slots](IN_FLIGHT) in turns, which stay in the caches that the cores share.
 
+use pinlane_base::setters;
+
+use super::simd::Stores;
+use super::team::Workload;
+use crate::copy::route::Route;
 use crate::error::{Error, Result};
 
 /// The page-locked memory through which copies of pageable memory go: how much, and in which
@@ -36,52 +51,6 @@ impl Staging {
         }
     }
 
-    /// The most page-locked memory in bytes for large copies. Small copies take up to half as much
-    /// in addition.
-    #[must_use]
-    pub fn ring_bytes(mut self, bytes: usize) -> Self {
-        self.ring_bytes = bytes;
-        self
-    }
-
-    /// The size of a slot in bytes: the largest portion that the copy engine gets at once.
-    #[must_use]
-    pub fn slot_bytes(mut self, bytes: usize) -> Self {
-        self.slot_bytes = bytes;
-        self
-    }
-
-    /// The first portion of a short upload, in bytes. A longer upload begins with 1/32 of its
-    /// bytes. Portions grow to 1/8 of the copy, and to at most a slot.
-    #[must_use]
-    pub fn first_bytes(mut self, bytes: usize) -> Self {
-        self.first_bytes = bytes;
-        self
-    }
-
-    /// The bytes that a thread copies at a time.
-    #[must_use]
-    pub fn unit_bytes(mut self, bytes: usize) -> Self {
-        self.unit_bytes = bytes;
-        self
-    }
-
-    /// Copies of at most this many bytes go through one block of page-locked memory, without the
-    /// team.
-    #[must_use]
-    pub fn direct_bytes(mut self, bytes: usize) -> Self {
-        self.direct_bytes = bytes;
-        self
-    }
-
-    /// Uploads of at most this many bytes are written to their slots past the cache, which measured
-    /// faster. Longer ones are written through the cache, and use about five slots in turns.
-    #[must_use]
-    pub fn streaming_bytes(mut self, bytes: usize) -> Self {
-        self.streaming_bytes = bytes;
-        self
-    }
-
     pub(crate) fn check(&self) -> Result<()> {
         let Staging { ring_bytes, slot_bytes, first_bytes, unit_bytes, .. } = *self;
         let sound = slot_bytes >= 4096
@@ -102,5 +71,91 @@ impl Staging {
             "make a slot at least 4096 bytes long, the ring 2 to 4096 slots and at most 1 TiB, a \
              unit at least 1024 bytes, and the first portion 1024 bytes up to a slot",
         ))
+    }
+}
+
+setters! {
+    impl Staging {
+        /// The most page-locked memory in bytes for large copies. Small copies take up to half as
+        /// much in addition.
+        pub fn ring_bytes(bytes: usize) => ring_bytes;
+
+        /// The size of a slot in bytes: the largest portion that the copy engine gets at once.
+        pub fn slot_bytes(bytes: usize) => slot_bytes;
+
+        /// The first portion of a short upload, in bytes. A longer upload begins with 1/32 of its
+        /// bytes. Portions grow to 1/8 of the copy, and to at most a slot.
+        pub fn first_bytes(bytes: usize) => first_bytes;
+
+        /// The bytes that a thread copies at a time.
+        pub fn unit_bytes(bytes: usize) => unit_bytes;
+
+        /// Copies of at most this many bytes go through one block of page-locked memory, without
+        /// the team.
+        pub fn direct_bytes(bytes: usize) => direct_bytes;
+
+        /// Uploads of at most this many bytes are written to their slots past the cache, which
+        /// measured faster. Longer ones are written through the cache, and use about five slots in
+        /// turns.
+        pub fn streaming_bytes(bytes: usize) => streaming_bytes;
+    }
+}
+
+/// How many portions of a copy that is written through the caches may be in flight: before another
+/// slot is opened, the oldest is waited for. With more, slots leave the caches before they are used
+/// again.
+pub(super) const IN_FLIGHT: usize = 4;
+
+/// The best stores for that many bytes of pageable memory.
+pub(super) fn stores_to_memory(bytes: usize) -> Stores {
+    if bytes >= 1 << 20 { Stores::Streaming } else { Stores::Cached }
+}
+
+impl Staging {
+    /// The portion of an upload of `bytes` that comes after `done` bytes, with `left` to go.
+    pub(super) fn upload_portion(
+        &self,
+        (route, workload): (Route, Workload),
+        bytes: usize,
+        done: usize,
+        left: usize,
+    ) -> usize {
+        let Staging { slot_bytes, first_bytes, .. } = *self;
+        if workload == Workload::Ahead {
+            return slot_bytes;
+        }
+        // Doubling: as much as all portions before. Halving: little is left to do after the last
+        // byte was copied.
+        let (ramp, least) = if route == Route::Kernel {
+            // A kernel takes a few microseconds to begin and to end.
+            (first_bytes.max(bytes / 8).max(3 * done), 4 * first_bytes)
+        } else {
+            let first = first_bytes.max(bytes / 32);
+            (first.max(done).min((bytes / 8).max(4 * first_bytes)), 2 * first_bytes)
+        };
+        let end = (left / 2).max(least);
+        ramp.min(end).next_multiple_of(4096).min(slot_bytes)
+    }
+
+    /// The next portion of a download of `bytes`, with `left` to go.
+    pub(super) fn download_portion(&self, route: Route, bytes: usize, left: usize) -> usize {
+        let Staging { slot_bytes, first_bytes, .. } = *self;
+        // Few portions, because each is waited for. But the last of a long copy is short, because
+        // it is unpacked after the device is done.
+        let even = bytes / if route == Route::Kernel { 2 } else { 4 };
+        let is_long = bytes >= 8 * slot_bytes;
+        let end = if is_long { (left / 2).max(4 * first_bytes) } else { left };
+        even.max(first_bytes).min(end).next_multiple_of(4096).min(slot_bytes)
+    }
+
+    /// The bytes of a unit, so that a portion is work for all threads.
+    pub(super) fn unit(&self, piece: usize, threads: usize) -> usize {
+        (piece / (2 * threads)).next_multiple_of(4096).clamp(8 << 10, self.unit_bytes.max(8 << 10))
+    }
+
+    /// How an upload of `bytes` is written to its slots.
+    pub(super) fn stores_to_slot(&self, workload: Workload, bytes: usize) -> Stores {
+        let is_long = bytes > self.streaming_bytes || workload == Workload::Ahead;
+        if is_long { Stores::Cached } else { Stores::Streaming }
     }
 }

@@ -1,9 +1,12 @@
-//! Filled slots of an upload that wait to be submitted.
+//! The portions of a transfer in their order: filled slots of an upload that wait to be submitted,
+//! and the entries of a download that have arrived.
 
 use std::collections::VecDeque;
 
-use super::portions::IN_FLIGHT;
+use super::layout::Cursor;
+use super::options::IN_FLIGHT;
 use super::ring::{Ring, Slot};
+use crate::copy::entry::Entry;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
 
@@ -87,5 +90,41 @@ impl Drop for SubmitGuard<'_, '_> {
             std::mem::take(&mut state.slots)
         };
         slots.into_iter().for_each(|slot| self.ring.give_back(slot));
+    }
+}
+
+/// Which entries of a download have arrived. They arrive in their order: an entry has arrived when
+/// its portion and all earlier portions have.
+#[derive(Default)]
+pub(super) struct Landed(Mutex<Ends>);
+
+#[derive(Default)]
+struct Ends {
+    /// The ends of portions that have arrived, by number from `first` on.
+    ends: VecDeque<Option<Cursor>>,
+    first: u64,
+    up_to: Cursor,
+}
+
+impl Landed {
+    /// Notes that portion `number`, which ends at `end`, has arrived.
+    pub(super) fn note(&self, number: u64, end: Cursor) {
+        let mut portions = self.0.lock();
+        let at = (number - portions.first) as usize;
+        if portions.ends.len() <= at {
+            portions.ends.resize(at + 1, None);
+        }
+        portions.ends[at] = Some(end);
+        while let Some(Some(end)) = portions.ends.front().copied() {
+            portions.ends.pop_front();
+            portions.first += 1;
+            portions.up_to = end;
+        }
+    }
+
+    /// How many entries have arrived, from the first on.
+    pub(super) fn count(&self, entries: &[Entry<'_>]) -> usize {
+        let Cursor { entry, at } = self.0.lock().up_to;
+        entry + usize::from(entries.get(entry).is_some_and(|entry| at == entry.bytes()))
     }
 }

@@ -43,6 +43,8 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pinlane_base::setters;
+
 use crate::driver::Ordinal;
 use crate::error::{Error, Result};
 use crate::process::thread::start as start_thread;
@@ -94,34 +96,11 @@ impl CopyTeam {
         }
     }
 
-    /// How many threads help callers, for all devices together. 0: every caller copies alone.
-    #[must_use]
-    pub fn threads(mut self, threads: usize) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// How many of them help with one copy of memory. The others help copies of other devices, and
-    /// read files.
-    #[must_use]
-    pub fn copying(mut self, threads: usize) -> Self {
-        self.copying = threads;
-        self
-    }
-
     /// The cores that the threads are pinned to, in turns (`sched_setaffinity`). None by default:
     /// the system chooses.
     #[must_use]
     pub fn cores(mut self, cores: impl Into<Vec<usize>>) -> Self {
         self.cores = cores.into();
-        self
-    }
-
-    /// How long a thread without work spins before it sleeps, at most a second. Waking takes about
-    /// 50 us.
-    #[must_use]
-    pub fn spin(mut self, spin: Duration) -> Self {
-        self.spin = spin;
         self
     }
 
@@ -135,22 +114,33 @@ impl CopyTeam {
     pub fn install(self) -> Result<()> {
         let invalid = |what, remedy| Err(Error::invalid("CopyTeam::install", what, remedy));
         if self.threads > 256 {
-            return invalid(
-                format!("{} threads", self.threads),
-                "use at most 256; eight saturate the link of one device",
-            );
+            let what = format!("{} threads", self.threads);
+            return invalid(what, "use at most 256; eight saturate the link of one device");
         }
         if let Some(core) = self.cores.iter().find(|&&core| core >= libc::CPU_SETSIZE as usize) {
             return invalid(format!("core {core}"), "name cores that the machine has");
         }
         if self.spin > LONGEST_SPIN {
-            return invalid(
-                format!("spinning for {:?}", self.spin),
-                "let threads spin for at most a second; waking one takes about 50 us",
-            );
+            let remedy = "let threads spin for at most a second; waking one takes about 50 us";
+            return invalid(format!("spinning for {:?}", self.spin), remedy);
         }
         replace(Team::new(self));
         Ok(())
+    }
+}
+
+setters! {
+    impl CopyTeam {
+        /// How many threads help callers, for all devices together. 0: every caller copies alone.
+        pub fn threads(threads: usize) => threads;
+
+        /// How many of them help with one copy of memory. The others help copies of other devices,
+        /// and read files.
+        pub fn copying(threads: usize) => copying;
+
+        /// How long a thread without work spins before it sleeps, at most a second. Waking takes
+        /// about 50 us.
+        pub fn spin(spin: Duration) => spin;
     }
 }
 

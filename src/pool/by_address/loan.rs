@@ -47,12 +47,9 @@ impl AddressTable {
 
 #[cold]
 fn busy(operation: &'static str, address: usize) -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        operation,
-        format!("another thread is recording a use of the memory at {address:#x}"),
-        "let one thread at a time name an allocation, or hold a lock of your own",
-    )
+    let what = format!("another thread is recording a use of the memory at {address:#x}");
+    let remedy = "let one thread at a time name an allocation, or hold a lock of your own";
+    Error::new(ErrorKind::Busy, operation, what, remedy)
 }
 
 impl Deref for Loan<'_> {

@@ -165,10 +165,8 @@ impl AddressTable {
 
 #[cold]
 pub(crate) fn unknown(operation: &'static str, address: usize) -> Error {
-    Error::new(
-        ErrorKind::InvalidHandle,
-        operation,
-        format!("{address:#x} is not allocated from this pool: freed already, or of another one"),
-        "pass an address that this pool gave and that has not been freed, once",
-    )
+    let what =
+        format!("{address:#x} is not allocated from this pool: freed already, or of another one");
+    let remedy = "pass an address that this pool gave and that has not been freed, once";
+    Error::new(ErrorKind::InvalidHandle, operation, what, remedy)
 }

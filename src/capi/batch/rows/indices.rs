@@ -77,10 +77,9 @@ impl Numbers {
         check_flags(given.flags, PINLANE_INDICES_DISTINCT)?;
         let buffer = match (given.numbers.is_null(), given.device_buffer.is_null()) {
             (false, false) => {
-                return Err(invalid(
-                    format!("{name}: the numbers are both at {:p} and in a buffer", given.numbers),
-                    "set the numbers to NULL, or the buffer",
-                ));
+                let what =
+                    format!("{name}: the numbers are both at {:p} and in a buffer", given.numbers);
+                return Err(invalid(what, "set the numbers to NULL, or the buffer"));
             }
             (_, true) => None,
             (true, false) => Some(handle::get(given.device_buffer)?),

@@ -297,8 +297,6 @@ fn check_apart<const N: usize>(sides: &Sides, numbers: [&Numbers; N]) -> Result<
     if numbers.iter().all(|numbers| !sides.devices.name(numbers.buffer())) {
         return Ok(());
     }
-    Err(invalid(
-        "the numbers are in a buffer that the copy writes",
-        "put the numbers into another buffer",
-    ))
+    let what = "the numbers are in a buffer that the copy writes";
+    Err(invalid(what, "put the numbers into another buffer"))
 }

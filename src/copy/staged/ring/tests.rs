@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::batch::{Download, Downloads, Route, Upload, Uploads};
-use crate::copy::staged::portions::IN_FLIGHT;
+use crate::copy::staged::options::IN_FLIGHT;
 use crate::copy::staged::queue::Filled;
 use crate::copy::staged::{Engine, Staging};
 use crate::device::Device;
