@@ -1,0 +1,6 @@
+"""`python -m pinlane`."""
+import sys
+
+from .command import main
+
+sys.exit(main())

@@ -1,0 +1,161 @@
+"""The result of a command, as text for people and as JSON for programs."""
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import schedules, source, words
+from .findings import Frame, Site
+from .problems import Problem
+
+VERSION = 1
+"""The version of the JSON's schema (docs/guide/pytorch.md). New members do not change it."""
+WIDTH = 96
+
+
+@dataclass
+class Result:
+    """What a command has found."""
+
+    command: list[str]
+    """The program as the user names it: `train.py --epochs 1`, `-m package`."""
+    problems: list[Problem]
+    schedules: list[str]
+    """The runs that were made, to look for problems."""
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+    """What a reader of the result must know."""
+    versions: dict[str, str | None] = field(default_factory=dict)
+    options: list[str] = field(default_factory=list)
+    """The options that a replay needs, too."""
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.problems
+
+    def replay(self, schedule: str) -> str:
+        """The command that repeats a run."""
+        return shlex.join(["pinlane", "race", *self.options, "--replay", schedule, *self.command])
+
+
+# ---- text ---------------------------------------------------------------------------------------
+
+
+def text(result: Result) -> str:
+    """The result for people."""
+    parts = [problem_text(result, number, problem)
+             for number, problem in enumerate(result.problems, 1)]
+    return "\n".join([*parts, summary(result)])
+
+
+def summary(result: Result) -> str:
+    """The last lines: what was run, and what came of it."""
+    count = len(result.schedules)
+    modes = Counter(schedules.mode(schedule) for schedule in result.schedules)
+    listed = ", ".join(f"{mode} {number}" for mode, number in modes.items())
+    found = len(result.problems)
+    outcome = "nothing found" if not found else f"{found} problem{'s' if found > 1 else ''} found"
+    runs = "1 run" if count == 1 else f"{count} runs"
+    lines = [f"pinlane: {outcome} in {runs} of {shlex.join(result.command)} "
+             f"({listed}; {result.seconds:.1f} s)"]
+    for note in result.notes:
+        lines += wrapped(note, "  note: ", "        ")
+    return "\n".join(lines) + "\n"
+
+
+def problem_text(result: Result, number: int, problem: Problem) -> str:
+    """One problem for people."""
+    told = words.tell(problem)
+    shown = f"{problem.kind}, {len(problem.schedules)} of {len(result.schedules)} runs"
+    lines = wrapped(f"{number}. {told.title}", "", "   ")
+    lines.append(f"   ({shown})")
+    width = max([len(place(step.site)) for step in told.steps], default=0)
+    for step in told.steps:
+        lines += _step_lines(step, width)
+    if told.why:
+        lines += wrapped(told.why, "   why:  ", "         ")
+    for at, fix in enumerate(told.fixes):
+        lines += wrapped(fix, "   fix:  " if at == 0 else "         ", "         ")
+    for detail in told.details:
+        lines.append(f"   {detail}")
+    if problem.decisions:
+        lines.append("   smallest schedule:")
+        lines += [f"     {decision}" for decision in problem.decisions[:8]]
+    lines.append(f"   replay: {result.replay(problem.smallest)}")
+    return "\n".join(lines) + "\n"
+
+
+def _step_lines(step: words.Step, width: int) -> list[str]:
+    where = place(step.site)
+    pad = " " * (width + 5)
+    lines = [f"   {where:{width}}  {step.code}".rstrip()] if step.site else []
+    lines.append(f"{pad if step.site else '   '}-> {step.does}")
+    if step.label:
+        lines.append(f"{pad}   {step.label}")
+    library = step.site.library if step.site else None
+    if library:
+        lines.append(f"{pad}   in {place(library)}")
+    return lines
+
+
+def place(frame: Frame | None) -> str:
+    return f"{source.short(frame.file)}:{frame.line}" if frame else ""
+
+
+def wrapped(text: str, first: str, other: str) -> list[str]:
+    """Lines of a text, with what each begins with."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=other, break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+# ---- JSON ---------------------------------------------------------------------------------------
+
+
+def to_json(result: Result) -> dict[str, Any]:
+    """The result for programs: docs/guide/pytorch.md describes the members."""
+    return {
+        "schema": VERSION,
+        "command": result.command,
+        "versions": result.versions,
+        "runs": len(result.schedules),
+        "schedules": result.schedules,
+        "seconds": round(result.seconds, 3),
+        "clean": result.is_clean,
+        "notes": result.notes,
+        "problems": [_problem(result, problem) for problem in result.problems],
+    }
+
+
+def _problem(result: Result, problem: Problem) -> dict[str, Any]:
+    told = words.tell(problem)
+    return {
+        "kind": problem.kind,
+        "title": told.title,
+        "why": told.why,
+        "fixes": list(told.fixes),
+        "steps": [
+            {"does": step.does, "site": site(step.site), "code": step.code, "label": step.label}
+            for step in told.steps
+        ],
+        "details": list(told.details),
+        "schedules": problem.schedules,
+        "smallest": problem.smallest,
+        "decisions": problem.decisions,
+        "replay": result.replay(problem.smallest),
+        "ends": problem.ends,
+        "finding": problem.finding.raw if problem.finding else None,
+        "output": problem.ended.output if problem.finding is None else None,
+    }
+
+
+def site(of: Site | None) -> dict[str, Any] | None:
+    if of is None:
+        return None
+    callers = [{"file": frame.file, "line": frame.line, "function": frame.function}
+               for frame in of.callers]
+    return {"file": of.file, "line": of.line, "function": of.function, "callers": callers}

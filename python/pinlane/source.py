@@ -1,0 +1,103 @@
+"""The text of the program's lines, and what is around them."""
+from __future__ import annotations
+
+import ast
+import functools
+import os
+from dataclasses import dataclass
+
+
+@functools.lru_cache(maxsize=256)
+def _lines(file: str) -> tuple[str, ...]:
+    try:
+        with open(file, encoding="utf-8", errors="replace") as opened:
+            return tuple(opened.read().splitlines())
+    except OSError:
+        return ()
+
+
+@functools.lru_cache(maxsize=64)
+def _tree(file: str) -> ast.Module | None:
+    try:
+        return ast.parse("\n".join(_lines(file)))
+    except (SyntaxError, ValueError):
+        return None
+
+
+def text(file: str, line: int) -> str:
+    """The line without its indentation; empty if the file cannot be read."""
+    lines = _lines(file)
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
+
+
+def short(file: str) -> str:
+    """The file as a user would name it: from the current folder, or from its library."""
+    for mark in ("/site-packages/", "/dist-packages/"):
+        if mark in file:
+            return file.split(mark, 1)[1]
+    relative = os.path.relpath(file) if os.path.isabs(file) else file
+    return file if relative.startswith("../..") else relative
+
+
+@dataclass(frozen=True)
+class Block:
+    """A `with torch.cuda.stream(...)` around a line."""
+
+    stream: str
+    """The stream, as the program writes it."""
+    line: int
+    """The line of the `with`."""
+
+
+def stream_block(file: str, line: int) -> Block | None:
+    """The innermost `with torch.cuda.stream(s)` around a line of a function."""
+    tree, found = _tree(file), None
+    for node in ast.walk(tree) if tree else ():
+        if not isinstance(node, (ast.With, ast.AsyncWith)):
+            continue
+        if not node.body or not node.body[0].lineno <= line <= (node.end_lineno or line):
+            continue
+        if found is not None and node.lineno <= found.line:
+            continue
+        for item in node.items:
+            call = item.context_expr
+            if _is_stream(call):
+                assert isinstance(call, ast.Call)
+                found = Block(ast.unparse(call.args[0]), node.lineno)
+    return found
+
+
+def _is_stream(node: ast.expr) -> bool:
+    """`torch.cuda.stream(s)`, `cuda.stream(s)`, `stream(s)`."""
+    if not isinstance(node, ast.Call) or len(node.args) != 1:
+        return False
+    name = ast.unparse(node.func)
+    return name == "stream" or name.endswith(("cuda.stream", "StreamContext"))
+
+
+def statement(file: str, line: int) -> ast.stmt | None:
+    """The innermost statement on a line."""
+    tree, found = _tree(file), None
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or node.lineno):
+            if found is None or node.lineno >= found.lineno:
+                found = node
+    return found
+
+
+def target(file: str, line: int) -> str | None:
+    """The name that the statement on a line assigns to."""
+    node = statement(file, line)
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        name = ast.unparse(node.targets[0])
+        return name if len(name) < 40 and "," not in name else None
+    return None
+
+
+def is_asynchronous(file: str, line: int) -> bool:
+    """Whether the statement on a line asks for `non_blocking=True`."""
+    node = statement(file, line)
+    for part in ast.walk(node) if node else ():
+        if isinstance(part, ast.keyword) and part.arg in ("non_blocking", "async_"):
+            return not (isinstance(part.value, ast.Constant) and part.value.value is False)
+    return False

@@ -1,0 +1,345 @@
+"""Problems in the words of PyTorch: what happens, why it is a race, and what to write instead."""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from . import source
+from .findings import Finding, Race, Site, Use
+from .problems import EXITS_DIFFER, FAILS, HANGS, Problem
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line of the program that takes part."""
+
+    does: str
+    site: Site | None
+    code: str = ""
+    label: str | None = None
+    """The operator and its tensors."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A problem in words."""
+
+    title: str
+    why: str
+    fixes: tuple[str, ...] = ()
+    """What to write, the best first."""
+    steps: tuple[Step, ...] = ()
+    details: tuple[str, ...] = field(default=())
+
+
+def tell(problem: Problem) -> Told:
+    """Puts a problem into words."""
+    if problem.finding is None:
+        return _of_end(problem)
+    race = problem.finding.race
+    if race is None:
+        return _of_misuse(problem.finding)
+    return _of_race(problem.finding, race)
+
+
+# ---- races --------------------------------------------------------------------------------------
+
+
+def _of_race(finding: Finding, race: Race) -> Told:
+    first, second = race.first, race.second
+    if finding.kind == "FreedInFlight" or "free" in (first.access, second.access):
+        told = _freed(race)
+    elif second.is_host or first.is_host:
+        told = _host(race)
+    elif "allocation" in (first.access, second.access):
+        told = _not_yet_allocated(race)
+    else:
+        told = _streams(race)
+    title, why, fixes = told
+    steps = (_step(first), _step(second))
+    details = [f"memory: {_memory(race)}"]
+    if race.seen:
+        details.append(f"order seen: {'; '.join(race.seen)}")
+    return Told(title, why, tuple(fixes), steps, tuple(details))
+
+
+_Parts = tuple[str, str, list[str]]
+
+
+def _host(race: Race) -> _Parts:
+    """The program itself touches memory that a copy still uses."""
+    host, other = (race.second, race.first) if race.second.is_host else (race.first, race.second)
+    pageable = not race.memory.kind.startswith("page-locked")
+    line = _line(host.site)
+    before = f"before line {line}" if line else "before that"
+    wait = f"{before}: {_synchronize(other)}"
+    event = (
+        f"or record an event after the copy (`event = torch.cuda.Event(); event.record()`), and "
+        f"{before} `event.synchronize()`"
+    )
+    blocking = _blocking(other)
+    if host.access == "read":
+        return (
+            "the host reads a tensor before its download is done",
+            "`non_blocking=True` returns before the copy has run. Nothing here waits for it, so "
+            "the values may be old, new, or a mixture.",
+            [wait, *blocking, event],
+        )
+    if other.access == "read":
+        title = "the host overwrites a tensor before its upload is done"
+        why = (
+            "`non_blocking=True` returns before the copy has read its source. Nothing here waits "
+            "for it, so the device may get the new values instead of the old ones."
+        )
+        clone = "or upload a copy of its own: `x.clone().pin_memory()` instead of `x`"
+        if pageable:
+            clone = "or upload a copy of its own: `x.clone()` instead of `x`"
+        return title, why, [wait, event, clone, *blocking]
+    return (
+        "the host overwrites a tensor into which a download still writes",
+        "`non_blocking=True` returns before the copy has run. It may still write over what the "
+        "host has written.",
+        [wait, *blocking, event],
+    )
+
+
+def _blocking(copy: Use) -> list[str]:
+    """The fix of a copy that did not wait, if its line says so."""
+    site = copy.site
+    if site and source.is_asynchronous(site.file, site.line):
+        return [f"or on line {site.line}: `non_blocking=False`"]
+    return [] if site else ["or copy with `non_blocking=False`"]
+
+
+def _synchronize(use: Use) -> str:
+    """The call that waits for a use."""
+    stream = _stream(use)
+    if stream.expression and stream.is_side:
+        return f"`{stream.expression}.synchronize()`"
+    return "`torch.cuda.synchronize()`"
+
+
+def _streams(race: Race) -> _Parts:
+    """Two streams use the same bytes."""
+    first, second = race.first, race.second
+    a, b = _stream(first), _stream(second)
+    verbs = {
+        ("write", "read"): f"{b} reads what {a} writes, without waiting for it",
+        ("read", "write"): f"{b} overwrites what {a} still reads",
+        ("write", "write"): f"{a} and {b} write to the same memory in no order",
+    }
+    title = verbs.get((first.access, second.access), f"{a} and {b} use the same memory in no order")
+    why = (
+        f"Work on two streams runs in any order, or at the same time. Nothing makes {b} wait for "
+        f"{a}."
+    )
+    fixes = []
+    where = b.before(second)
+    if a.expression and b.expression:
+        fixes.append(f"{where}: `{b.expression}.wait_stream({a.expression})`")
+    else:
+        fixes.append(f"{where}, make {b} wait for {a}: `consumer.wait_stream(producer)`")
+    if first.access == "read" and race.memory.is_on_device:
+        name = b.expression if b.is_side else a.expression
+        fixes.append(
+            "if the two lines use different tensors, the caching allocator has given the memory of "
+            f"a tensor that is gone to a new one. Call `x.record_stream({name or 'stream'})` on "
+            "the first one after its use, or keep it until the streams are synchronized"
+        )
+    return title, why, fixes
+
+
+def _freed(race: Race) -> _Parts:
+    free, use = (race.second, race.first) if race.second.access == "free" else (
+        race.first, race.second)
+    stream = _stream(use)
+    if race.memory.is_on_device:
+        name = stream.expression or "stream"
+        line = _line(use.site)
+        after = f"after line {line}" if line else "after its use"
+        return (
+            f"memory is freed while {stream} still uses it",
+            "A tensor belongs to the stream that was current when it was made. When the tensor is "
+            "gone, that stream may reuse the memory. It does not wait for other streams.",
+            [
+                f"{after}: `x.record_stream({name})`, where `x` is the tensor that is freed",
+                f"or before it is freed: `torch.cuda.current_stream().wait_stream({name})`",
+                "or keep the tensor until the streams are synchronized",
+            ],
+        )
+    line = _line(free.site)
+    before = f"before line {line}" if line else "before that"
+    return (
+        "host memory is freed or unpinned while a copy uses it",
+        "`non_blocking=True` returns before the copy has run, so its memory must stay until the "
+        "copy is done.",
+        [f"{before}: {_synchronize(use)}", "or keep the tensor until then"],
+    )
+
+
+def _not_yet_allocated(race: Race) -> _Parts:
+    a, b = _stream(race.first), _stream(race.second)
+    where = b.before(race.second)
+    name, other = b.expression or "consumer", a.expression or "producer"
+    return (
+        f"{b} uses memory that {a} allocates, without waiting for it",
+        "Memory that is allocated in stream order exists when that stream reaches the allocation.",
+        [f"{where}: `{name}.wait_stream({other})`"],
+    )
+
+
+# ---- the parts of a race ------------------------------------------------------------------------
+
+_DOES = {
+    "CopyH2D": {"read": "uploads it", "write": "uploads to it"},
+    "CopyD2H": {"read": "downloads it", "write": "downloads to it"},
+    "CopyD2D": {"read": "copies it", "write": "copies to it"},
+    "CopyPeer": {"read": "copies it to another device", "write": "copies to it"},
+    "HostAlloc": {}, "HostFree": {}, "HostUnregister": {},
+}
+
+
+def does(use: Use) -> str:
+    """What an operation does with the memory, in words."""
+    stream = _stream(use)
+    if use.is_host:
+        return "the host writes to it" if use.access == "write" else "the host reads it"
+    name = use.operation.partition("(")[0]
+    if use.access == "free":
+        return f"frees it ({use.operation})"
+    if use.access == "allocation":
+        return f"allocates it on {stream}"
+    if name.startswith("Fill"):
+        return f"fills it on {stream}"
+    if name.startswith("kernel "):
+        verb = "writes to it" if use.access == "write" else "reads it"
+        return f"{_kernel(name.removeprefix('kernel '))} {verb} on {stream}"
+    known = _DOES.get(name, {}).get(use.access)
+    if known:
+        return f"{known} on {stream}"
+    return f"{name} {'writes to it' if use.access == 'write' else 'reads it'} on {stream}"
+
+
+def _kernel(name: str) -> str:
+    return name.removeprefix("aten::")
+
+
+def _step(use: Use) -> Step:
+    site = use.site
+    code = source.text(site.file, site.line) if site else ""
+    return Step(does(use), site, code, use.label)
+
+
+def _memory(race: Race) -> str:
+    memory = race.memory
+    kind = {"page-locked memory": "pinned memory", "registered memory": "registered memory",
+            "pageable memory": "pageable memory (not pinned)"}.get(memory.kind)
+    text = kind or f"memory of cuda:{memory.kind.removeprefix('device ')}"
+    if memory.site:
+        text += f", allocated at {source.short(memory.site.file)}:{memory.site.line}"
+    return f"{race.bytes} bytes of {text}"
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A stream: what it is called, and how the program writes it."""
+
+    name: str
+    expression: str | None
+    is_side: bool
+    block: source.Block | None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def before(self, use: Use) -> str:
+        """Where a wait of this stream belongs."""
+        line = _line(use.site)
+        if line is None:
+            return "before that"
+        return f"before line {line}"
+
+
+def _stream(use: Use) -> _Stream:
+    site = use.site
+    block = source.stream_block(site.file, site.line) if site else None
+    device = re.search(r" of device (\d+)", use.agent)
+    where = f" of cuda:{device[1]}" if device else ""
+    if use.agent.startswith("legacy stream"):
+        current = f"torch.cuda.current_stream({device[1] if device else ''})"
+        default = f"torch.cuda.default_stream({device[1] if device else ''})"
+        return _Stream(f"the default stream{where}", default if block else current, False, None)
+    if block:
+        return _Stream(f"stream `{block.stream}`{where}", block.stream, True, block)
+    return _Stream(use.agent.split(" of device")[0] + where, None, True, None)
+
+
+def _line(site: Site | None) -> int | None:
+    return site.line if site else None
+
+
+# ---- what is no race ----------------------------------------------------------------------------
+
+_MISUSE = {
+    "IllegalAddress": (
+        "an operation uses device memory that is not allocated",
+        "On a GPU this is `CUDA error: an illegal memory access was encountered`, sooner or later.",
+    ),
+    "CallAfterFork": (
+        "a forked process uses CUDA",
+        "CUDA cannot be used in a child of a process that has used it. Start workers with "
+        "`multiprocessing_context=\"spawn\"`, or return CPU tensors from them.",
+    ),
+    "Unsupported": (
+        "an operation ran for which nothing stands in",
+        "Its results are not computed, and its uses of memory are not checked.",
+    ),
+    "Deadlock": (
+        "a call waits for a host function that cannot return",
+        "A host function must not wait for the work of its own stream.",
+    ),
+}
+
+
+def _of_misuse(finding: Finding) -> Told:
+    first, _, rest = finding.message.partition("\n")
+    title, why = _MISUSE.get(finding.kind, (first, ""))
+    step = (Step("here", finding.site, source.text(finding.site.file, finding.site.line)),) if (
+        finding.site) else ()
+    details = tuple(line.strip() for line in rest.splitlines() if "called at" not in line)
+    if title != first:
+        details = (first, *details)
+    return Told(title, why, (), step, details)
+
+
+def _of_end(problem: Problem) -> Told:
+    ended = problem.ended
+    step = ()
+    if ended.file and ended.line:
+        site = Site(ended.file, ended.line)
+        step = (Step(ended.error or ended.how, site, source.text(ended.file, ended.line)),)
+    output = tuple(ended.output.rstrip().splitlines()[-12:])
+    stack = tuple(ended.stack.rstrip().splitlines()[:24])
+    if problem.kind == EXITS_DIFFER:
+        counts = tuple(f"{name}: {_runs(len(runs))}, such as {runs[0]}"
+                       for name, runs in problem.ends.items())
+        return Told(
+            "exits differ: the program fails under some schedules only",
+            "Each schedule is one that CUDA allows. The other findings, if there are any, say why; "
+            "else look for results that are used before they are ready.",
+            (), step, (*counts, *(stack or output)),
+        )
+    if problem.kind == HANGS:
+        return Told(
+            "the program does not end",
+            "It was stopped after the time that --timeout allows.", (), step, stack or output,
+        )
+    assert problem.kind == FAILS
+    return Told(
+        f"the program fails: {ended.how}", "It fails in every run that was made, also when all "
+        "work runs at once (eager).", (), step, stack or output,
+    )
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" if count == 1 else f"{count} runs"
