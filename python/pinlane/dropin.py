@@ -91,10 +91,18 @@ def environment(major: str, variables: dict[str, str]) -> dict[str, str]:
 def enter(major: str, command: list[str], more: dict[str, str]) -> NoReturn:
     """Starts this Python again with the drop-in runtime: `python FLAGS COMMAND`."""
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    env = environment(major, {**os.environ, **more})
+    _start([*flags, *command], environment(major, {**os.environ, **more}))
+
+
+def enter_as_it_was_called(major: str, more: dict[str, str]) -> NoReturn:
+    """Starts this Python again with the drop-in runtime, by the same command line."""
+    _start(sys.orig_argv[1:], environment(major, {**os.environ, **more}))
+
+
+def _start(arguments: list[str], env: dict[str, str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, *flags, *command], env)
+    os.execve(sys.executable, [sys.executable, *arguments], env)
 
 
 def leave_environment() -> None:

@@ -32,6 +32,8 @@ class Options:
     jobs: int = field(default_factory=cores)
     timeout: float | None = None
     fail_fast: bool = False
+    enough: int | None = None
+    """The status of a run that is right and needs no others."""
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Explored:
     schedules: list[str]
     first: Ended
     notes: list[str]
+    seconds: float
 
 
 Watch = Callable[[Ended, int], None]
@@ -50,19 +53,25 @@ Watch = Callable[[Ended, int], None]
 
 def explore(
     runs: Runs, options: Options, *, live: bool = False, watch: Watch = lambda *_: None,
-    after_first: Callable[[Ended], None] = lambda _: None,
+    after_first: Callable[[Ended], None] = lambda _: None, only: str | None = None,
 ) -> Explored:
-    """Makes the runs. `after_first` may prepare the parent for the others."""
+    """Makes the runs. `after_first` may prepare the parent for the others. `only`: one schedule."""
     began = time.monotonic()
-    problems, made, notes = Problems(), [schedules.EAGER], []
+    schedule = only or schedules.EAGER
+    problems, made, notes = Problems(), [schedule], []
     limit = options.timeout or FIRST_LIMIT
-    first = runs.one(schedules.EAGER, limit, live=live, modules=True)
+    first = runs.one(schedule, limit, live=live, modules=True)
+    is_enough = first.how == f"exit {options.enough}"
+    if is_enough:
+        first.how = "exit 0"
     problems.add(first)
     watch(first, len(problems.by_key))
 
     def done() -> Explored:
-        return Explored(problems.list(), made, first, notes)
+        return Explored(problems.list(), made, first, notes, time.monotonic() - began)
 
+    if only or (is_enough and not first.findings):
+        return done()
     if first.how != "exit 0" and not first.findings:
         notes.append("the first run failed by itself; no other schedule was run")
         return done()
@@ -72,6 +81,8 @@ def explore(
     limit = options.timeout or max(20.0, 20 * first.seconds)
 
     def each(ended: Ended) -> bool:
+        if ended.how == f"exit {options.enough}":
+            ended.how = "exit 0"
         made.append(ended.schedule)
         problems.add(ended)
         watch(ended, len(problems.by_key))

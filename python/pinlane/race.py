@@ -48,12 +48,14 @@ class Request:
     def command(self) -> list[str]:
         return (["-m"] if self.program.is_module else []) + self.program.arguments
 
-    def variables(self) -> dict[str, str]:
-        """The drop-in runtime's variables in each run."""
-        wanted = {"PINLANE_CUDART_PAGEABLE": "cuda" if self.strict else "staged"}
-        if self.torch and self.operators:
-            wanted["PINLANE_CUDART_KERNELS"] = "stop"
-        return {name: os.environ.get(name, value) for name, value in wanted.items()}
+
+
+def variables(strict: bool, stop: bool) -> dict[str, str]:
+    """The drop-in runtime's variables in each run. `stop`: at kernels without a stand-in."""
+    wanted = {"PINLANE_CUDART_PAGEABLE": "cuda" if strict else "staged"}
+    if stop:
+        wanted["PINLANE_CUDART_KERNELS"] = "stop"
+    return {name: os.environ.get(name, value) for name, value in wanted.items()}
 
 
 def prepare(torch: bool, operators: bool, imports: tuple[str, ...] = ()) -> dict[str, str | None]:
@@ -141,11 +143,12 @@ def race(request: Request) -> int:
     imports = request.imports if NO_IMPORTS not in os.environ else ()
     versions = prepare(request.torch, request.operators, imports)
     warnings.filterwarnings("ignore", message=".*is multi-threaded, use of fork")
-    runs = Runs(request.program.run, request.variables())
+    runs = Runs(request.program.run, variables(
+        request.strict, request.torch and request.operators))
     try:
         notes: list[str] = []
         if request.replay is not None:
-            explored = _replay(runs, request)
+            explored = explore(runs, request.options, live=True, only=request.replay)
         else:
             explored = _explore(runs, request, notes)
         notes += explored.notes
@@ -154,18 +157,10 @@ def race(request: Request) -> int:
         runs.close()
     result = Result(
         request.command, explored.problems, explored.schedules, seconds, notes, versions,
-        request.given,
+        ["pinlane", "race", *request.given, "--replay"],
     )
     _write(request, result)
     return 0 if result.is_clean else 1
-
-
-def _replay(runs: Runs, request: Request) -> Explored:
-    assert request.replay is not None
-    ended = runs.one(request.replay, request.options.timeout or 1e9, live=True)
-    problems = Problems()
-    problems.add(ended)
-    return Explored(problems.list(), [request.replay], ended, [])
 
 
 def _explore(runs: Runs, request: Request, notes: list[str]) -> Explored:

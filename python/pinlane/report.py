@@ -29,8 +29,8 @@ class Result:
     notes: list[str] = field(default_factory=list)
     """What a reader of the result must know."""
     versions: dict[str, str | None] = field(default_factory=dict)
-    options: list[str] = field(default_factory=list)
-    """The options that a replay needs, too."""
+    replay_by: list[str] = field(default_factory=lambda: ["pinlane", "race", "--replay"])
+    """The words of a command that repeats a run, before the schedule."""
 
     @property
     def is_clean(self) -> bool:
@@ -38,7 +38,7 @@ class Result:
 
     def replay(self, schedule: str) -> str:
         """The command that repeats a run."""
-        return shlex.join(["pinlane", "race", *self.options, "--replay", schedule, *self.command])
+        return shlex.join([*self.replay_by, schedule, *self.command])
 
 
 # ---- text ---------------------------------------------------------------------------------------

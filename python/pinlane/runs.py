@@ -5,6 +5,7 @@ CUDA: in a child of a process that did, every call would fail.
 """
 from __future__ import annotations
 
+import atexit
 import ctypes
 import dataclasses
 import faulthandler
@@ -73,9 +74,14 @@ class _Child:
 class Runs:
     """Makes runs of one function. `body` gets the run's folder; it may end by an exception."""
 
-    def __init__(self, body: Callable[[Path], object], variables: dict[str, str]) -> None:
+    def __init__(
+        self, body: Callable[[Path], object], variables: dict[str, str], *,
+        own_exits: bool = False,
+    ) -> None:
+        """`own_exits`: what the parent has registered by `atexit` does not run in children."""
         self.body = body
         self.variables = variables
+        self.own_exits = own_exits
         self.owner = os.getpid()
         self.folder = Path(tempfile.mkdtemp(prefix="pinlane-"))
         self.children: dict[int, _Child] = {}
@@ -133,7 +139,8 @@ class Runs:
         sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            _Run(schedule, folder, limit, self.variables, record, modules).make(self.body)
+            run = _Run(schedule, folder, limit, self.variables, record, modules)
+            run.make(self.body, self.own_exits)
         child = _Child(schedule, pid, os.pidfd_open(pid), folder, time.monotonic(), limit)
         self.children[child.pidfd] = child
         return child
@@ -208,10 +215,12 @@ class _Run:
     record: bool
     modules: bool
 
-    def make(self, body: Callable[[Path], object]) -> None:
+    def make(self, body: Callable[[Path], object], own_exits: bool) -> None:
         """Runs the body and ends the process."""
         code = 70
         try:
+            if own_exits:
+                atexit._clear()  # type: ignore[attr-defined]
             self._prepare()
             outcome = program.outcome(lambda: body(self.folder))
             modules = sorted(sys.modules) if self.modules else []
@@ -232,14 +241,7 @@ class _Run:
     def _prepare(self) -> None:
         os.setpgid(0, 0)
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: ends with its parent
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        output = os.open(self.folder / "output", flags, 0o600)
-        for source, target in ((nothing, 0), (output, 1), (output, 2)):
-            os.dup2(source, target)
-        sys.stdin = open(0, encoding="utf-8", closefd=False)
-        sys.stdout = sys.__stdout__ = _writer(1)  # type: ignore[misc]
-        sys.stderr = sys.__stderr__ = _writer(2)  # type: ignore[misc]
+        redirect(self.folder)
         stack = open(self.folder / "stack", "w", encoding="utf-8")
         os.set_inheritable(stack.fileno(), False)
         faulthandler.enable(stack)
@@ -253,6 +255,19 @@ class _Run:
             os.environ.pop(name, None)
         if self.record:
             os.environ["PINLANE_CUDART_RECORD"] = str(self.folder / "record")
+
+
+def redirect(folder: Path) -> None:
+    """Lets this process read nothing, and write to the run's file of output."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    output = os.open(folder / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.close(nothing)
+    os.close(output)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
+    sys.stdout = sys.__stdout__ = _writer(1)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _writer(2)  # type: ignore[misc]
 
 
 def _writer(fd: int) -> io.TextIOWrapper:
