@@ -325,6 +325,8 @@ mod pool {
         pub mod gate;
         #[path = "../../../../src/pool/thread/hit.rs"]
         pub mod hit;
+        #[path = "../../../../src/pool/thread/stack.rs"]
+        pub mod stack;
 
         pub mod local;
     }

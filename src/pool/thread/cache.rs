@@ -22,11 +22,12 @@
 //!   the lane is idle.
 //! * A block on a shelf is free: it is not in use, and its hazards are complete. It has the shelf's
 //!   size.
-//! * No `Vec` grows in a lane. A shelf has room for [`shelf_limit`] blocks, or for none until
+//! * No stack grows in a lane. A shelf has room for [`shelf_limit`] blocks, or for none until
 //!   [`Cache::room`] has been asked; the outbox has room for [`OUTBOX`].
 //! * All shelves together hold at most `max_bytes`.
 //! * A counter is written only by a party that may touch what it counts. Any thread may read it.
 
+use super::stack::Stack;
 use crate::memory::block::BlockRef;
 use crate::pool::classes::{KEPT_CLASSES, LARGEST_KEPT, Size, class_bytes};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -49,7 +50,7 @@ pub(crate) fn batch(bytes: usize) -> usize {
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct Shelf {
-    pub(crate) blocks: UnsafeExclusive<Vec<BlockRef>>,
+    pub(crate) blocks: UnsafeExclusive<Stack<BlockRef>>,
     /// The size of a block.
     pub(crate) size: u64,
     /// The number of `blocks`. Any thread may read it.
@@ -72,7 +73,7 @@ pub(crate) struct Cache {
     pub(crate) bytes: AtomicU64,
     /// The number of blocks in `outbox`. Any thread may read it.
     pub(crate) posted: AtomicU64,
-    pub(crate) outbox: UnsafeExclusive<Vec<BlockRef>>,
+    pub(crate) outbox: UnsafeExclusive<Stack<BlockRef>>,
     pub(crate) shelves: [Shelf; KEPT_CLASSES],
     /// Written under the pool's lock.
     seen_hits: AtomicU64,
@@ -91,7 +92,7 @@ impl Cache {
             max_bytes: max_bytes as u64,
             bytes: AtomicU64::new(0),
             posted: AtomicU64::new(0),
-            outbox: UnsafeExclusive::new(Vec::with_capacity(OUTBOX)),
+            outbox: UnsafeExclusive::new(Stack::with_limit(OUTBOX)),
             shelves: std::array::from_fn(shelf),
             seen_hits: AtomicU64::new(0),
         }
@@ -112,11 +113,11 @@ impl Cache {
         let shelf = &self.shelves[class];
         // SAFETY: the caller's precondition.
         let blocks = unsafe { &mut *shelf.blocks.get() };
-        if blocks.capacity() == 0 {
-            blocks.reserve_exact(shelf_limit(shelf.size as usize));
+        if blocks.limit() == 0 {
+            *blocks = Stack::with_limit(shelf_limit(shelf.size as usize));
         }
         let bytes = self.max_bytes.saturating_sub(self.bytes.load(Relaxed));
-        (blocks.capacity() - blocks.len()).min((bytes / shelf.size) as usize)
+        (blocks.limit() - blocks.len()).min((bytes / shelf.size) as usize)
     }
 
     /// Puts a free block on a shelf that has [room](Self::room).
@@ -158,7 +159,9 @@ impl Cache {
         // SAFETY: the caller's precondition.
         let blocks = unsafe { &mut *shelf.blocks.get() };
         let bytes = (blocks.len() - kept) as u64 * shelf.size;
-        blocks.drain(kept..).rev().for_each(give);
+        while blocks.len() > kept {
+            blocks.pop().into_iter().for_each(&mut *give);
+        }
         shelf.len.store(kept as u64, Relaxed);
         self.bytes.store(self.bytes.load(Relaxed) - bytes, Relaxed);
     }
@@ -187,7 +190,7 @@ impl Cache {
         self.posted.store(0, Relaxed);
         self.shelves.iter().for_each(|shelf| shelf.posted.store(0, Relaxed));
         // SAFETY: the caller's precondition.
-        unsafe { std::mem::replace(&mut *self.outbox.get(), Vec::with_capacity(OUTBOX)) }
+        unsafe { &mut *self.outbox.get() }.take_all()
     }
 
     /// How many allocations the owner has had from here.

@@ -63,7 +63,7 @@ impl Core {
         let cache = inside.0;
         // SAFETY: the owner is in its lane.
         let outbox = unsafe { &mut *cache.outbox.get() };
-        if outbox.len() == outbox.capacity() {
+        if outbox.is_full() {
             return Err(block);
         }
         outbox.push(block);
@@ -94,7 +94,7 @@ impl BlockOwner for Core {
             // SAFETY: the owner is in its lane.
             let blocks = unsafe { &mut *shelf.blocks.get() };
             let bytes = cache.bytes.load(Relaxed) + shelf.size;
-            if blocks.len() < blocks.capacity() && bytes <= cache.max_bytes {
+            if !blocks.is_full() && bytes <= cache.max_bytes {
                 blocks.push(block);
                 shelf.len.store(blocks.len() as u64, Relaxed);
                 cache.bytes.store(bytes, Relaxed);

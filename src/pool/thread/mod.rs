@@ -4,3 +4,4 @@ pub(super) mod cache;
 pub(super) mod gate;
 mod hit;
 pub(super) mod local;
+mod stack;
