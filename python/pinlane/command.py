@@ -11,7 +11,7 @@ from . import __version__, dropin, installed, schedules
 from .errors import Unavailable
 from .explore import Options, cores
 from .program import Program
-from .race import Request, race
+from .process import Request, race
 
 MISUSE = 2
 
@@ -27,7 +27,10 @@ reports its races: in its own lines, and with what to write instead. No GPU is n
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="pinlane", description="Finds races of CUDA programs.")
     top.add_argument("--version", action="version", version=f"pinlane {__version__}")
-    commands = top.add_subparsers(dest="command", required=True, metavar="race")
+    commands = top.add_subparsers(dest="command", required=True, metavar="race|env")
+    env = commands.add_parser("env", help="prints variables that give a program the runtime",
+                              description="Prints variables: env $(pinlane env) jupyter lab")
+    env.add_argument("--cuda", choices=installed.SUPPORTED, help=argparse.SUPPRESS)
     add = commands.add_parser(
         "race", help="runs a program under many schedules and reports its races",
         description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -144,6 +147,8 @@ def _uses_torch(arguments: argparse.Namespace, program: Program) -> bool:
 def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
+        if arguments.command == "env":
+            return _print_environment(arguments.cuda)
         asked = request(arguments)
         if not dropin.is_entered():
             _enter(arguments, asked, sys.argv[1:] if argv is None else argv)
@@ -153,6 +158,13 @@ def main(argv: list[str] | None = None) -> int:
         return MISUSE
     except KeyboardInterrupt:
         return 130
+
+
+def _print_environment(cuda: str | None) -> int:
+    major = cuda or (installed.required().major if installed.find() else "13")
+    for name, value in dropin.preloaded(major, {}).items():
+        print(f"{name}={value}")
+    return 0
 
 
 def _enter(arguments: argparse.Namespace, asked: Request, argv: list[str]) -> None:

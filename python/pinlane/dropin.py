@@ -74,16 +74,22 @@ def is_entered() -> bool:
     return path is not None and str(path) in os.environ.get(OURS, "").split(":")
 
 
-def environment(major: str, variables: dict[str, str]) -> dict[str, str]:
-    """The variables of a process that has the drop-in runtime of this version of CUDA."""
+def preloaded(major: str, variables: dict[str, str]) -> dict[str, str]:
+    """The variables that give a process the drop-in runtime of this version of CUDA."""
     where = folder()
     ours = [str(where / f"libcudart.so.{major}"), str(where / "libcuda.so.1")]
-    env = dict(variables)
+    former = {name: list(filter(None, [variables.get(name)])) for name in PRELOADS}
+    return {
+        OURS: ":".join(ours),
+        "LD_PRELOAD": ":".join([*ours, *former["LD_PRELOAD"]]),
+        "LD_LIBRARY_PATH": ":".join([str(where), *former["LD_LIBRARY_PATH"]]),
+    }
+
+
+def environment(major: str, variables: dict[str, str]) -> dict[str, str]:
+    """All variables of the command's own process."""
+    env = {**variables, **preloaded(major, variables)}
     env[FORMER] = json.dumps({name: variables.get(name) for name in PRELOADS})
-    env[OURS] = ":".join(ours)
-    env["LD_PRELOAD"] = ":".join([*ours, *filter(None, [variables.get("LD_PRELOAD")])])
-    paths = [str(where), *filter(None, [variables.get("LD_LIBRARY_PATH")])]
-    env["LD_LIBRARY_PATH"] = ":".join(paths)
     env.setdefault("PYTHONHASHSEED", "0")  # a replay in another process meets the same sets
     return env
 

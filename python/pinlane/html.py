@@ -55,7 +55,7 @@ def _modes(result: Result) -> str:
 
 
 def _problem(result: Result, number: int, problem: Problem) -> str:
-    told = words.tell(problem)
+    told = words.tell(problem, result.has_torch)
     parts = [
         f"<article><h2>{number}. {_text(told.title)}</h2>",
         f'<p class="soft">{html.escape(problem.kind)}, {len(problem.schedules)} of '

@@ -28,6 +28,8 @@ class Problem:
     """The schedule with the fewest decisions that shows it."""
     decisions: list[str] = field(default_factory=list)
     """That schedule, in words."""
+    early_bytes: list[str] = field(default_factory=list)
+    """The schedules in which the copy read what the host wrote too early."""
     ends: dict[str, list[str]] = field(default_factory=dict)
     """For `ExitsDiffer`: the schedules of each end."""
 
@@ -54,10 +56,23 @@ class Problems:
 
     def list(self) -> list[Problem]:
         """All problems. Those that most schedules show come first."""
-        found = sorted(self.by_key.values(), key=lambda problem: -len(problem.schedules))
+        found = self._without_echoes()
+        found.sort(key=lambda problem: -len(problem.schedules))
         found += self._of_ends()
         for problem in found:
             problem.smallest = problem.smallest or problem.schedules[0]
+        return found
+
+    def _without_echoes(self) -> list[Problem]:
+        """The problems, but for sources that changed because of a race which is one of them."""
+        found = []
+        races = [problem for problem in self.by_key.values() if problem.kind == "Race"]
+        for problem in self.by_key.values():
+            cause = next((race for race in races if _is_echo(problem, race)), None)
+            if cause is None:
+                found.append(problem)
+            else:
+                cause.early_bytes = problem.schedules
         return found
 
     def is_found(self) -> bool:
@@ -73,6 +88,16 @@ class Problems:
         hangs = all(run.how == "hangs" for name in bad for run in self.ends[name])
         kind = EXITS_DIFFER if len(self.ends) > 1 else HANGS if hangs else FAILS
         return [Problem(kind, (kind, end(first)), None, first, schedules, ends=names)]
+
+
+def _is_echo(problem: Problem, cause: Problem) -> bool:
+    """Whether a copy read what was written too early, and the race of that write is reported."""
+    finding, race = problem.finding, cause.finding and cause.finding.race
+    if problem.kind != "SourceChanged" or finding is None or finding.race or race is None:
+        return False
+    is_overwritten = race.second.access == "write" and race.second.is_host
+    places = {_place(finding.site), _place(race.first.site)} - {""}
+    return is_overwritten and race.first.access == "read" and len(places) <= 1
 
 
 def end(ended: Ended) -> str:

@@ -1,8 +1,8 @@
 """`pytest --pinlane-race`: each test runs in forks, once eagerly and then under other schedules.
 
 pytest starts itself again with the drop-in runtime. It collects as always; then each test runs with
-all its fixtures in a child, so that its session never calls CUDA. What the eager run reports is what
-pytest reports, and a finding makes the test fail.
+all its fixtures in a child, so that its session never calls CUDA. What the eager run reports is
+what pytest reports, and a finding makes the test fail.
 """
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from . import dropin, installed, report, schedules
 from .errors import Unavailable
 from .explore import Explored, Options, cores, explore
 from .problems import FAILS, HANGS
-from .race import prepare, variables
+from .process import prepare, variables
 from .report import Result
 from .runs import Ended, Runs, redirect
 
@@ -89,7 +89,7 @@ class Plugin:
         self.tests = self.runs = self.bad = 0
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        from .race import is_untouched
+        from .process import is_untouched
 
         if session.items and not self.config.option.collectonly and not is_untouched():
             raise pytest.UsageError(

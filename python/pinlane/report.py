@@ -29,6 +29,8 @@ class Result:
     notes: list[str] = field(default_factory=list)
     """What a reader of the result must know."""
     versions: dict[str, str | None] = field(default_factory=dict)
+    has_torch: bool = True
+    """Whether the program uses PyTorch: else fixes are calls of CUDA."""
     replay_by: list[str] = field(default_factory=lambda: ["pinlane", "race", "--replay"])
     """The words of a command that repeats a run, before the schedule."""
 
@@ -37,7 +39,9 @@ class Result:
         return not self.problems
 
     def replay(self, schedule: str) -> str:
-        """The command that repeats a run."""
+        """The command that repeats a run; the variable that does, if there is no command."""
+        if not self.command:
+            return f"PINLANE_REPLAY={schedule}"
         return shlex.join([*self.replay_by, schedule, *self.command])
 
 
@@ -68,13 +72,12 @@ def summary(result: Result) -> str:
 
 def problem_text(result: Result, number: int, problem: Problem) -> str:
     """One problem for people."""
-    told = words.tell(problem)
+    told = words.tell(problem, result.has_torch)
     shown = f"{problem.kind}, {len(problem.schedules)} of {len(result.schedules)} runs"
     lines = wrapped(f"{number}. {told.title}", "", "   ")
     lines.append(f"   ({shown})")
-    width = max([len(place(step.site)) for step in told.steps], default=0)
     for step in told.steps:
-        lines += _step_lines(step, width)
+        lines += _step_lines(step)
     if told.why:
         lines += wrapped(told.why, "   why:  ", "         ")
     for at, fix in enumerate(told.fixes):
@@ -88,16 +91,13 @@ def problem_text(result: Result, number: int, problem: Problem) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _step_lines(step: words.Step, width: int) -> list[str]:
-    where = place(step.site)
-    pad = " " * (width + 5)
-    lines = [f"   {where:{width}}  {step.code}".rstrip()] if step.site else []
-    lines.append(f"{pad if step.site else '   '}-> {step.does}")
-    if step.label:
-        lines.append(f"{pad}   {step.label}")
+def _step_lines(step: words.Step) -> list[str]:
+    lines = [f"   {place(step.site)}  {step.code}".rstrip()] if step.site else []
+    does = step.does if step.label is None else f"{step.does}: {step.label}"
+    lines += wrapped(does, "     -> ", "        ")
     library = step.site.library if step.site else None
     if library:
-        lines.append(f"{pad}   in {place(library)}")
+        lines.append(f"        in {place(library)}")
     return lines
 
 
@@ -132,7 +132,7 @@ def to_json(result: Result) -> dict[str, Any]:
 
 
 def _problem(result: Result, problem: Problem) -> dict[str, Any]:
-    told = words.tell(problem)
+    told = words.tell(problem, result.has_torch)
     return {
         "kind": problem.kind,
         "title": told.title,

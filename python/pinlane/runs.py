@@ -26,6 +26,8 @@ from pathlib import Path
 from . import dropin, program
 from .findings import Finding, read
 
+RUN = "PINLANE_RUN"
+"""Set in every run."""
 GRACE = 2.0
 """How many seconds a run gets to write down where it hangs."""
 SHOWN = 64 * 1024
@@ -248,6 +250,7 @@ class _Run:
         faulthandler.dump_traceback_later(self.limit, file=stack)
         dropin.leave_environment()
         os.environ.update(self.variables)
+        os.environ[RUN] = "1"
         os.environ["PINLANE_REPLAY"] = self.schedule
         os.environ["PINLANE_CUDART_REPORT"] = str(self.folder / "report")
         os.environ.setdefault("PINLANE_CUDART_QUIET", "1")

@@ -1,6 +1,7 @@
 """Problems in the words of PyTorch: what happens, why it is a race, and what to write instead."""
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass, field
 
@@ -32,14 +33,20 @@ class Told:
     details: tuple[str, ...] = field(default=())
 
 
-def tell(problem: Problem) -> Told:
-    """Puts a problem into words."""
+def tell(problem: Problem, has_torch: bool = True) -> Told:
+    """Puts a problem into words: those of PyTorch, or of CUDA if the program does not use it."""
     if problem.finding is None:
         return _of_end(problem)
     race = problem.finding.race
     if race is None:
         return _of_misuse(problem.finding)
-    return _of_race(problem.finding, race)
+    told = _of_race(problem.finding, race)
+    if problem.early_bytes:
+        wrong = f"in {_runs(len(problem.early_bytes))} the copy took bytes that were written later"
+        told = dataclasses.replace(told, details=(*told.details, wrong))
+    if not has_torch:
+        told = dataclasses.replace(told, why="", fixes=(race.missing,))
+    return told
 
 
 # ---- races --------------------------------------------------------------------------------------

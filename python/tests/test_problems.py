@@ -32,7 +32,8 @@ class Grouped(unittest.TestCase):
                         use("CopyD2H", "read", "stream B", None), "device 0")
 
         problems = Problems()
-        for finding in fill("zero_", "stream A"), fill("zero_", "stream A"), fill("one_", "stream A"):
+        for label in "zero_", "zero_", "one_":
+            finding = fill(label, "stream A")
             problems.add(ended("0:eager", finding))
         self.assertEqual(len(problems.list()), 2)
 
@@ -65,6 +66,17 @@ class Grouped(unittest.TestCase):
         problems.add(ended("0:eager"))
         self.assertEqual(problems.list(), [])
         self.assertFalse(problems.is_found())
+
+    def test_a_source_that_changed_by_a_reported_race_is_no_problem_of_its_own(self):
+        changed = {"kind": "SourceChanged", "message": "the source of CopyH2D was written to"}
+        problems = Problems()
+        problems.add(ended("0:eager", self.upload()))
+        problems.add(ended("1:lazy", self.upload(), Finding.of(changed)))
+        (found,) = problems.list()
+        self.assertEqual(found.early_bytes, ["1:lazy"])
+        elsewhere = Finding.of({**changed, "site": self.script.site(8)})
+        problems.add(ended("2:lazy", elsewhere))
+        self.assertEqual([problem.kind for problem in problems.list()], ["Race", "SourceChanged"])
 
     def test_a_report_that_was_cut_gives_what_is_whole(self):
         file = self.script.file

@@ -1,4 +1,4 @@
-"""`pinlane race`: the process with the drop-in runtime, which imports once and forks for each run."""
+"""`pinlane race`: in a process with the drop-in runtime, imports once and forks for each run."""
 from __future__ import annotations
 
 import contextlib
@@ -87,12 +87,24 @@ def _import_torch(operators: bool) -> dict[str, str | None]:
     torch._C._cuda_getDeviceCount = dropin.devices
     count = None
     if operators:
-        with contextlib.suppress(ModuleNotFoundError):
-            module = importlib.import_module("pinlane.operators")
-            count = str(module.load().count)
+        count = _operators()
     with contextlib.suppress(Exception):
         importlib.import_module("torch._meta_registrations")
     return {"torch": torch.__version__, "cuda": torch.version.cuda, "operators": count}
+
+
+def _operators() -> str | None:
+    """Replaces PyTorch's operators; says how many. None if this package has no operators."""
+    try:
+        from . import operators  # type: ignore[attr-defined]
+    except ImportError:
+        return None
+    try:
+        return str(operators.load().count)
+    except Unavailable as error:
+        raise Unavailable(
+            f"{error} Without operators (--operators=off), programs that only copy can be tested."
+        ) from None
 
 
 def _import(names: tuple[str, ...] | list[str]) -> None:
@@ -143,8 +155,8 @@ def race(request: Request) -> int:
     imports = request.imports if NO_IMPORTS not in os.environ else ()
     versions = prepare(request.torch, request.operators, imports)
     warnings.filterwarnings("ignore", message=".*is multi-threaded, use of fork")
-    runs = Runs(request.program.run, variables(
-        request.strict, request.torch and request.operators))
+    has_operators = versions.get("operators") is not None
+    runs = Runs(_body(request.program), variables(request.strict, has_operators))
     try:
         notes: list[str] = []
         if request.replay is not None:
@@ -157,10 +169,22 @@ def race(request: Request) -> int:
         runs.close()
     result = Result(
         request.command, explored.problems, explored.schedules, seconds, notes, versions,
-        ["pinlane", "race", *request.given, "--replay"],
+        request.torch, ["pinlane", "race", *request.given, "--replay"],
     )
     _write(request, result)
     return 0 if result.is_clean else 1
+
+
+def _body(program: Program) -> Callable[[Path], None]:
+    """What a run does."""
+
+    def run(folder: Path) -> None:
+        program.run(folder)
+        operators = sys.modules.get("pinlane.operators")
+        if operators is not None:
+            operators.load().raise_failure()
+
+    return run
 
 
 def _explore(runs: Runs, request: Request, notes: list[str]) -> Explored:

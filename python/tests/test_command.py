@@ -1,0 +1,181 @@
+"""The command line: what it refuses, with what to do; and a whole run where a runtime is built."""
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+from unittest import mock
+
+import pinlane
+from pinlane import command, dropin, installed, source
+from pinlane.errors import Unavailable
+
+from .samples import folder
+
+PACKAGE = Path(pinlane.__file__).resolve().parent
+CTYPES = """\
+import ctypes
+runtime = ctypes.CDLL("libcudart.so.13")
+host, memory = ctypes.c_void_p(), ctypes.c_void_p()
+runtime.cudaMallocHost(ctypes.byref(host), 4096)
+runtime.cudaMalloc(ctypes.byref(memory), 4096)
+runtime.cudaMemcpyAsync(memory, host, 4096, 1, None)
+ctypes.memset(host, 1, 4096)
+print("the end")
+"""
+
+
+def has_runtime():
+    try:
+        return dropin.folder() is not None
+    except Unavailable:
+        return False
+
+
+def fake_torch(where, version_py):
+    (where / "torch").mkdir()
+    (where / "torch" / "__init__.py").write_text("raise AssertionError('imported')")
+    (where / "torch" / "version.py").write_text(version_py)
+
+
+class Refused(unittest.TestCase):
+    def setUp(self):
+        self.folder = folder(self)
+
+    def refuse(self, *argv):
+        """What the command prints when it refuses with the status of misuse."""
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err), contextlib.redirect_stdout(io.StringIO()):
+            try:
+                status = command.main(["race", *argv])
+            except SystemExit as end:
+                status = end.code
+        self.assertEqual(status, 2, err.getvalue())
+        return err.getvalue()
+
+    def script(self, text):
+        path = self.folder / "script.py"
+        path.write_text(text)
+        return str(path)
+
+    def test_a_script_that_is_not_there(self):
+        self.assertIn("there is no file none.py", self.refuse("none.py"))
+        self.assertIn("no program is named", self.refuse())
+
+    def test_options_that_cannot_be_read(self):
+        script = self.script("pass")
+        for options, text in [
+            (["--mode", "slow"], "'slow' is no mode"), (["--runs", "0"], "at least 1"),
+            (["--time", "-1"], "more than 0"), (["--replay", "lazy"], "a seed and a mode"),
+            (["--runs", "3", "--time", "3"], "exclude each other"), (["--wrong"], "--wrong"),
+        ]:
+            self.assertIn(text, self.refuse(*options, script), options)
+
+    def with_torch(self, version_py):
+        fake_torch(self.folder, version_py)
+        return mock.patch.object(sys, "path", [str(self.folder)])
+
+    def test_torch_is_missing(self):
+        with mock.patch.object(installed, "find", lambda: None):
+            text = self.refuse(self.script("def f():\n    from torch import nn\n"))
+        self.assertIn("PyTorch is not installed", text)
+        self.assertIn("--no-torch", text)
+
+    def test_torch_is_for_the_cpu_only(self):
+        with self.with_torch("__version__ = '2.9.0+cpu'\ncuda: Optional[str] = None\n"):
+            text = self.refuse(self.script("import torch"))
+        self.assertIn("torch 2.9.0+cpu", text)
+        self.assertIn("is a CPU-only build", text)
+
+    def test_torch_is_too_old(self):
+        with self.with_torch("__version__ = '2.0.1'\ncuda = '11.8'\n"):
+            self.assertIn("built for CUDA 11.8", self.refuse(self.script("import torch")))
+
+    def test_torch_contains_the_runtime(self):
+        with self.with_torch("__version__ = '2.9.0'\ncuda = '13.0'\n"):
+            (self.folder / "torch" / "lib").mkdir()
+            library = self.folder / "torch" / "lib" / "libc10_cuda.so"
+            library.write_bytes(b"\x7fELF libc10.so")
+            self.assertIn("linked statically", self.refuse(self.script("import torch")))
+            library.write_bytes(b"\x7fELF libcudart.so.13")
+            self.assertEqual(installed.required().major, "13")
+
+    def test_a_folder_without_the_runtime(self):
+        with mock.patch.dict(os.environ, {"PINLANE_CUDART": str(self.folder)}):
+            text = self.refuse("--no-torch", self.script("pass"))
+        self.assertIn("has no libcudart.so.13", text)
+
+    def test_a_block_without_the_runtime(self):
+        with self.assertRaises(Unavailable) as raised:
+            with pinlane.race():
+                pass
+        self.assertIn("pinlane race script.py", str(raised.exception))
+
+    def test_options_end_at_the_program(self):
+        asked = command.request(command.parser().parse_args(
+            ["race", "--runs", "3", "--no-torch", self.script("pass"), "--runs", "9", "-m"]))
+        self.assertEqual(asked.program.arguments[1:], ["--runs", "9", "-m"])
+        self.assertEqual(asked.options.runs, 3)
+        asked = command.request(command.parser().parse_args(
+            ["race", "--no-torch", "--strict", "-m", "a.b", "--x"]))
+        self.assertEqual((asked.program.arguments, asked.command),
+                         (["a.b", "--x"], ["-m", "a.b", "--x"]))
+        self.assertEqual(asked.given, ["--strict", "--no-torch"])
+
+
+class Sources(unittest.TestCase):
+    def test_the_stream_around_a_line(self):
+        path = folder(self) / "a.py"
+        path.write_text("with torch.cuda.stream(self.side):\n    a()\n    with x, stream(b):\n"
+                        "        c()\nd()\nwith open(e):\n    f()\n")
+        found = [source.stream_block(str(path), line) for line in range(1, 8)]
+        self.assertEqual([block and block.stream for block in found],
+                         [None, "self.side", "self.side", "b", None, None, None])
+
+    def test_whether_a_line_is_asynchronous(self):
+        path = folder(self) / "a.py"
+        path.write_text("x.to('cpu', non_blocking=True)\nx.to(\n    'cpu',\n"
+                        "    non_blocking=flag)\nx.cpu()\nx.to('cpu', non_blocking=False)\n")
+        found = [source.is_asynchronous(str(path), line) for line in (1, 2, 5, 6, 9)]
+        self.assertEqual(found, [True, True, False, False, False])
+
+
+@unittest.skipUnless(has_runtime(), "needs the drop-in runtime: scripts/build-cudart")
+class Whole(unittest.TestCase):
+    def race(self, *arguments):
+        env = dict(os.environ, PYTHONPATH=str(PACKAGE.parent), PINLANE_CUDART=str(dropin.folder()))
+        env.pop(dropin.FORMER, None)
+        command = [sys.executable, "-m", "pinlane", "race", "--no-torch", *arguments]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+
+    def test_a_race_of_a_program_without_torch(self):
+        where = folder(self)
+        script = where / "script.py"
+        script.write_text(CTYPES)
+        done = self.race("--runs", "3", "--json", str(where / "j"), "--html", str(where / "h"),
+                         str(script))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("the host overwrites a tensor before its upload is done", done.stdout)
+        self.assertEqual(done.stdout.count("the end\n"), 1, "the first run's output is shown once")
+        self.assertEqual(json.loads((where / "j").read_text())["runs"], 3)
+        self.assertIn("<!doctype html>", (where / "h").read_text())
+
+    def test_a_program_without_races_and_one_that_fails(self):
+        script = folder(self) / "script.py"
+        script.write_text(CTYPES.replace("ctypes.memset", "runtime.cudaDeviceSynchronize();"
+                                         "ctypes.memset"))
+        done = self.race("--runs", "6", str(script))
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("nothing found in 6 runs", done.stdout)
+        script.write_text("assert False, 'always'")
+        done = self.race(str(script))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("AssertionError: always", done.stdout)
+        self.assertIn("no other schedule was run", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
