@@ -1,0 +1,2 @@
+/* For a compiler of the host, where no CUDA toolkit is installed. It checks nothing. */
+#pragma once
