@@ -278,3 +278,15 @@ macro_rules! layout {
     };
 }
 pub(super) use layout;
+
+/// Makes a struct of C from a value of Rust: from the members that have the same names, and others.
+macro_rules! members {
+    ($type:ident of $value:ident: $from:ty, same [$($same:ident),*], $($other:ident: $is:expr,)*) => {
+        impl From<$from> for $type {
+            fn from($value: $from) -> Self {
+                $type { $($same: $value.$same,)* $($other: $is),* }
+            }
+        }
+    };
+}
+pub(super) use members;

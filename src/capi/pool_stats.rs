@@ -5,8 +5,8 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use super::{
-    Out, Result, boundary, growing, handle, invalid, layout, pinlane_pool, pinlane_status, pointer,
-    unknown,
+    Out, Result, boundary, growing, handle, invalid, layout, members, pinlane_pool, pinlane_status,
+    pointer, unknown,
 };
 use crate::pool::{ClassStats, Stats};
 
@@ -95,52 +95,31 @@ layout!(pinlane_pool_stats: 200; size 0, hits 72, waiting 184, growths_in_parts 
 growing!(pinlane_pool_stats_init: pinlane_pool_stats, sizes [200], default {});
 layout!(pinlane_class_stats: 64; growths 48, reserved 56);
 
-impl From<Stats> for pinlane_pool_stats {
-    fn from(now: Stats) -> Self {
-        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        pinlane_pool_stats {
-            size: size_of::<pinlane_pool_stats>(),
-            max_bytes: now.max_bytes,
-            committed_bytes: now.committed_bytes,
-            peak_bytes: now.peak_bytes,
-            live_bytes: now.live_bytes,
-            cached_bytes: now.cached_bytes,
-            thread_bytes: now.thread_bytes,
-            in_flight_bytes: now.in_flight_bytes,
-            quarantined_bytes: now.quarantined_bytes,
-            hits: now.hits,
-            thread_hits: now.thread_hits,
-            misses: now.misses,
-            growths: now.growths.count,
-            growths_total_ns: nanoseconds(now.growths.total),
-            growths_longest_ns: nanoseconds(now.growths.longest),
-            waits: now.waits.count,
-            waits_total_ns: nanoseconds(now.waits.total),
-            waits_longest_ns: nanoseconds(now.waits.longest),
-            trims: now.trims,
-            growths_not_registered: now.fallbacks.not_registered,
-            growths_small_pages: now.fallbacks.small_pages,
-            growths_other_node: now.fallbacks.other_node,
-            threads: now.threads,
-            waiting: now.waiting,
-            growths_in_parts: now.fallbacks.in_parts,
-        }
-    }
+members! {
+    pinlane_pool_stats of now: Stats,
+    same [max_bytes, committed_bytes, peak_bytes, live_bytes, cached_bytes, thread_bytes,
+        in_flight_bytes, quarantined_bytes, hits, thread_hits, misses, trims, threads, waiting],
+    size: size_of::<Self>(),
+    growths: now.growths.count,
+    growths_total_ns: nanoseconds(now.growths.total),
+    growths_longest_ns: nanoseconds(now.growths.longest),
+    growths_not_registered: now.fallbacks.not_registered,
+    growths_small_pages: now.fallbacks.small_pages,
+    growths_other_node: now.fallbacks.other_node,
+    growths_in_parts: now.fallbacks.in_parts,
+    waits: now.waits.count,
+    waits_total_ns: nanoseconds(now.waits.total),
+    waits_longest_ns: nanoseconds(now.waits.longest),
 }
 
-impl From<ClassStats> for pinlane_class_stats {
-    fn from(class: ClassStats) -> Self {
-        pinlane_class_stats {
-            block_bytes: class.block_bytes,
-            blocks: class.blocks,
-            live: class.live,
-            cached: class.cached,
-            in_flight: class.in_flight,
-            quarantined: class.quarantined,
-            growths: class.growths,
-            reserved: 0,
-        }
-    }
+members! {
+    pinlane_class_stats of class: ClassStats,
+    same [block_bytes, blocks, live, cached, in_flight, quarantined, growths],
+    reserved: 0,
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Writes the pool's statistics to `stats`, whose `size` member must be set. Takes a short lock.

@@ -400,21 +400,3 @@ fn cast_range<T, U>(base: DevicePtr, range: &Range<usize>) -> Result<Range<usize
     }
     Ok(bytes.start / size..bytes.end / size)
 }
-
-impl<'a, T: Pod> From<&'a DeviceBuf<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a DeviceBuf<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T: Pod> From<DeviceSliceMut<'a, T>> for DeviceSlice<'a, T> {
-    fn from(view: DeviceSliceMut<'a, T>) -> Self {
-        DeviceSlice { region: view.region, range: view.range, element: PhantomData }
-    }
-}
-
-impl<'a, T: Pod> From<&'a mut DeviceBuf<T>> for DeviceSliceMut<'a, T> {
-    fn from(buffer: &'a mut DeviceBuf<T>) -> Self {
-        buffer.as_slice_mut()
-    }
-}

@@ -434,21 +434,3 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.range.len()) })
     }
 }
-
-impl<'a, T: Pod> From<&'a PinnedBuf<T>> for PinnedSlice<'a, T> {
-    fn from(buffer: &'a PinnedBuf<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T: Pod> From<PinnedSliceMut<'a, T>> for PinnedSlice<'a, T> {
-    fn from(view: PinnedSliceMut<'a, T>) -> Self {
-        PinnedSlice { region: view.region, range: view.range, element: PhantomData }
-    }
-}
-
-impl<'a, T: Pod> From<&'a mut PinnedBuf<T>> for PinnedSliceMut<'a, T> {
-    fn from(buffer: &'a mut PinnedBuf<T>) -> Self {
-        buffer.as_slice_mut()
-    }
-}

@@ -60,13 +60,8 @@ pub(crate) fn resolve<T>(
 }
 
 #[cold]
-fn outside(
-    operation: &'static str,
-    start: Option<usize>,
-    end: Option<usize>,
-    all: String,
-) -> Error {
+fn outside(operation: &'static str, start: Option<usize>, end: Option<usize>, of: String) -> Error {
     let shown = |bound: Option<usize>| bound.map_or("beyond".into(), |bound| bound.to_string());
-    let what = format!("the range {} .. {} does not lie in {all}", shown(start), shown(end));
+    let what = format!("the range {} .. {} does not lie in {of}", shown(start), shown(end));
     Error::new(ErrorKind::OutOfRange, operation, what, "keep start <= end <= len")
 }

@@ -66,6 +66,24 @@ macro_rules! buffer {
             }
         }
 
+        impl<'a, T: Pod> From<&'a $buffer<T>> for $shared<'a, T> {
+            fn from(buffer: &'a $buffer<T>) -> Self {
+                buffer.as_slice()
+            }
+        }
+
+        impl<'a, T: Pod> From<&'a mut $buffer<T>> for $exclusive<'a, T> {
+            fn from(buffer: &'a mut $buffer<T>) -> Self {
+                buffer.as_slice_mut()
+            }
+        }
+
+        impl<'a, T: Pod> From<$exclusive<'a, T>> for $shared<'a, T> {
+            fn from(view: $exclusive<'a, T>) -> Self {
+                $shared { region: view.region, range: view.range, element: PhantomData }
+            }
+        }
+
         impl<T: Pod> sealed::Sealed for $buffer<T> {
             fn reading(&self) -> Operand<'_> {
                 self.region().operand(in_bytes::<T>(&(0..self.len())), Access::Read)

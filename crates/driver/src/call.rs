@@ -10,7 +10,7 @@ use crate::CudaCode;
 /// The errors of a call: a list of them, or the name of one.
 macro_rules! errors {
     ([$($code:ident)+]) => { &[$(CudaCode::$code),+] };
-    ($list:ident) => { &$list };
+    ($list:ident) => { $list };
 }
 
 /// Each row has a call, the CUDA functions that make it, a note for the documents, and the errors.
@@ -101,19 +101,11 @@ calls! {
 }
 
 /// The errors of a launch.
-const LAUNCH: [CudaCode; 11] = [
-    CudaCode::INVALID_DEVICE_FUNCTION,
-    CudaCode::INVALID_CONFIGURATION,
-    CudaCode::LAUNCH_FAILURE,
-    CudaCode::LAUNCH_TIMEOUT,
-    CudaCode::LAUNCH_OUT_OF_RESOURCES,
-    CudaCode::SHARED_OBJECT_INIT_FAILED,
-    CudaCode::INVALID_PTX,
-    CudaCode::UNSUPPORTED_PTX_VERSION,
-    CudaCode::NO_KERNEL_IMAGE_FOR_DEVICE,
-    CudaCode::JIT_COMPILER_NOT_FOUND,
-    CudaCode::JIT_COMPILATION_DISABLED,
-];
+const LAUNCH: &[CudaCode] = errors!([
+    INVALID_DEVICE_FUNCTION INVALID_CONFIGURATION LAUNCH_FAILURE LAUNCH_TIMEOUT
+    LAUNCH_OUT_OF_RESOURCES SHARED_OBJECT_INIT_FAILED INVALID_PTX UNSUPPORTED_PTX_VERSION
+    NO_KERNEL_IMAGE_FOR_DEVICE JIT_COMPILER_NOT_FOUND JIT_COMPILATION_DISABLED
+]);
 
 impl Call {
     /// What any call may return, whatever its own list says:
@@ -128,7 +120,7 @@ impl Call {
         all[0] = CudaCode::INITIALIZATION;
         all[1] = CudaCode::INSUFFICIENT_DRIVER;
         all[2] = CudaCode::NO_DEVICE;
-        all.split_at_mut(4).1.copy_from_slice(&CudaCode::STICKY);
+        all.split_at_mut(4).1.copy_from_slice(CudaCode::STICKY);
         all
     };
 }

@@ -8,10 +8,19 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CudaCode(pub i32);
 
-/// All codes of CUDA 13; those that the crate itself speaks of are constants.
+macro_rules! marked {
+    (sticky $name:ident) => {
+        CudaCode::$name
+    };
+}
+
+/// All codes of CUDA 13; those that the crate itself speaks of are constants. The mark is that of
+/// [`is_sticky`](CudaCode::is_sticky).
 macro_rules! cuda_codes {
-    ($($code:literal $cuda:ident $(, $name:ident)?;)*) => {
+    ($($code:literal $cuda:ident $(, $name:ident $($mark:ident)?)?;)*) => {
         impl CudaCode {
+            pub(crate) const STICKY: &[CudaCode] = &[$($($(marked!($mark $name),)?)?)*];
+
             $($(
                 #[doc = concat!("`", stringify!($cuda), "`")]
                 pub const $name: CudaCode = CudaCode($code);
@@ -97,7 +106,7 @@ cuda_codes! {
     211 cudaErrorNotMapped;
     212 cudaErrorNotMappedAsArray;
     213 cudaErrorNotMappedAsPointer;
-    214 cudaErrorECCUncorrectable, ECC_UNCORRECTABLE;
+    214 cudaErrorECCUncorrectable, ECC_UNCORRECTABLE sticky;
     215 cudaErrorUnsupportedLimit;
     216 cudaErrorDeviceAlreadyInUse;
     217 cudaErrorPeerAccessUnsupported;
@@ -109,7 +118,7 @@ cuda_codes! {
     223 cudaErrorJitCompilationDisabled, JIT_COMPILATION_DISABLED;
     224 cudaErrorUnsupportedExecAffinity;
     225 cudaErrorUnsupportedDevSideSync;
-    226 cudaErrorContained, CONTAINED;
+    226 cudaErrorContained, CONTAINED sticky;
     300 cudaErrorInvalidSource;
     301 cudaErrorFileNotFound;
     302 cudaErrorSharedObjectSymbolNotFound;
@@ -120,26 +129,26 @@ cuda_codes! {
     402 cudaErrorLossyQuery;
     500 cudaErrorSymbolNotFound;
     600 cudaErrorNotReady, NOT_READY;
-    700 cudaErrorIllegalAddress, ILLEGAL_ADDRESS;
+    700 cudaErrorIllegalAddress, ILLEGAL_ADDRESS sticky;
     701 cudaErrorLaunchOutOfResources, LAUNCH_OUT_OF_RESOURCES;
-    702 cudaErrorLaunchTimeout, LAUNCH_TIMEOUT;
+    702 cudaErrorLaunchTimeout, LAUNCH_TIMEOUT sticky;
     703 cudaErrorLaunchIncompatibleTexturing;
     704 cudaErrorPeerAccessAlreadyEnabled, PEER_ACCESS_ALREADY_ENABLED;
     705 cudaErrorPeerAccessNotEnabled, PEER_ACCESS_NOT_ENABLED;
     708 cudaErrorSetOnActiveProcess;
     709 cudaErrorContextIsDestroyed;
-    710 cudaErrorAssert, ASSERT;
+    710 cudaErrorAssert, ASSERT sticky;
     711 cudaErrorTooManyPeers;
     712 cudaErrorHostMemoryAlreadyRegistered, HOST_MEMORY_ALREADY_REGISTERED;
     713 cudaErrorHostMemoryNotRegistered, HOST_MEMORY_NOT_REGISTERED;
-    714 cudaErrorHardwareStackError, HARDWARE_STACK_ERROR;
-    715 cudaErrorIllegalInstruction, ILLEGAL_INSTRUCTION;
-    716 cudaErrorMisalignedAddress, MISALIGNED_ADDRESS;
-    717 cudaErrorInvalidAddressSpace, INVALID_ADDRESS_SPACE;
-    718 cudaErrorInvalidPc, INVALID_PC;
-    719 cudaErrorLaunchFailure, LAUNCH_FAILURE;
+    714 cudaErrorHardwareStackError, HARDWARE_STACK_ERROR sticky;
+    715 cudaErrorIllegalInstruction, ILLEGAL_INSTRUCTION sticky;
+    716 cudaErrorMisalignedAddress, MISALIGNED_ADDRESS sticky;
+    717 cudaErrorInvalidAddressSpace, INVALID_ADDRESS_SPACE sticky;
+    718 cudaErrorInvalidPc, INVALID_PC sticky;
+    719 cudaErrorLaunchFailure, LAUNCH_FAILURE sticky;
     720 cudaErrorCooperativeLaunchTooLarge;
-    721 cudaErrorTensorMemoryLeak, TENSOR_MEMORY_LEAK;
+    721 cudaErrorTensorMemoryLeak, TENSOR_MEMORY_LEAK sticky;
     800 cudaErrorNotPermitted, NOT_PERMITTED;
     801 cudaErrorNotSupported, NOT_SUPPORTED;
     802 cudaErrorSystemNotReady;
@@ -150,7 +159,7 @@ cuda_codes! {
     807 cudaErrorMpsServerNotReady;
     808 cudaErrorMpsMaxClientsReached;
     809 cudaErrorMpsMaxConnectionsReached;
-    810 cudaErrorMpsClientTerminated, MPS_CLIENT_TERMINATED;
+    810 cudaErrorMpsClientTerminated, MPS_CLIENT_TERMINATED sticky;
     811 cudaErrorCdpNotSupported;
     812 cudaErrorCdpVersionMismatch;
     900 cudaErrorStreamCaptureUnsupported, STREAM_CAPTURE_UNSUPPORTED;
@@ -164,7 +173,7 @@ cuda_codes! {
     908 cudaErrorStreamCaptureWrongThread;
     909 cudaErrorTimeout;
     910 cudaErrorGraphExecUpdateFailure;
-    911 cudaErrorExternalDevice, EXTERNAL_DEVICE;
+    911 cudaErrorExternalDevice, EXTERNAL_DEVICE sticky;
     912 cudaErrorInvalidClusterSize;
     913 cudaErrorFunctionNotLoaded;
     914 cudaErrorInvalidResourceType;
@@ -173,23 +182,6 @@ cuda_codes! {
 }
 
 impl CudaCode {
-    pub(crate) const STICKY: [CudaCode; 14] = [
-        Self::ECC_UNCORRECTABLE,
-        Self::CONTAINED,
-        Self::ILLEGAL_ADDRESS,
-        Self::LAUNCH_TIMEOUT,
-        Self::ASSERT,
-        Self::HARDWARE_STACK_ERROR,
-        Self::ILLEGAL_INSTRUCTION,
-        Self::MISALIGNED_ADDRESS,
-        Self::INVALID_ADDRESS_SPACE,
-        Self::INVALID_PC,
-        Self::LAUNCH_FAILURE,
-        Self::TENSOR_MEMORY_LEAK,
-        Self::MPS_CLIENT_TERMINATED,
-        Self::EXTERNAL_DEVICE,
-    ];
-
     /// Whether the code marks a corrupted context: every later call of the process returns it too.
     ///
     /// Source: the comments on `cudaError` in `driver_types.h`, which say of each code whether the

@@ -52,15 +52,15 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<8>();
     let mut sum = mix(!(bytes.len() as u64));
     let mut position = 0u64;
-    for word in words {
+    let mut add = |word: [u8; 8]| {
         position = position.wrapping_add(STEP);
-        sum = sum.wrapping_add(mix(u64::from_le_bytes(*word).wrapping_add(position)));
-    }
+        sum = sum.wrapping_add(mix(u64::from_le_bytes(word).wrapping_add(position)));
+    };
+    words.iter().for_each(|word| add(*word));
     if !rest.is_empty() {
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
-        position = position.wrapping_add(STEP);
-        sum = sum.wrapping_add(mix(u64::from_le_bytes(last).wrapping_add(position)));
+        add(last);
     }
     sum
 }

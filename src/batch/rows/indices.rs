@@ -106,13 +106,9 @@ impl<'a> Indices<'a> {
     }
 
     /// Refuses repeated numbers at these places.
-    pub(super) fn check_distinct_at(
-        &self,
-        operation: &'static str,
-        places: &[usize],
-    ) -> Result<()> {
-        let twice = first_twice(places.iter().map(|&place| self.get(place)));
-        twice.map_or(Ok(()), |(at, number)| Err(written_twice(operation, places[at], number)))
+    pub(super) fn check_distinct_at(&self, operation: &'static str, at: &[usize]) -> Result<()> {
+        let twice = first_twice(at.iter().map(|&place| self.get(place)));
+        twice.map_or(Ok(()), |(n, number)| Err(written_twice(operation, at[n], number)))
     }
 
     /// Number `n`. Numbers on the device are not known.

@@ -129,9 +129,7 @@ pub unsafe extern "C" fn pinlane_explore(
     let run = || -> Result<pinlane_explored> {
         handle::check_process()?;
         pointer::check_text(report, capacity, needed)?;
-        let Some(program) = program else {
-            return Err(invalid("program is NULL", "pass the function that is to be run"));
-        };
+        let program = pointer::function("program", program)?;
         // SAFETY: the caller's precondition on `options`.
         let options = unsafe { growing::options(options) }?;
         // SAFETY: the caller's preconditions on `options` and `program`.

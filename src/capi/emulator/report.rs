@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use super::{ErrorKind, Result, pinlane_emulator};
-use crate::capi::{Out, growing, handle, layout, pinlane_status, pointer, refused};
+use crate::capi::{Out, growing, handle, layout, members, pinlane_status, pointer, refused};
 use crate::driver::emulated::{Finding, Usage};
 
 /// What is allocated and pending on an emulated machine. Initialise with
@@ -34,20 +34,11 @@ pub struct pinlane_emulator_usage {
 layout!(pinlane_emulator_usage: 72; size 0, device_bytes 32, pending_operations 64);
 growing!(pinlane_emulator_usage_init: pinlane_emulator_usage, sizes [72], default {});
 
-impl From<Usage> for pinlane_emulator_usage {
-    fn from(now: Usage) -> Self {
-        pinlane_emulator_usage {
-            size: size_of::<pinlane_emulator_usage>(),
-            host_bytes: now.host_bytes,
-            host_blocks: now.host_blocks,
-            quarantined_blocks: now.quarantined_blocks,
-            device_bytes: now.device_bytes,
-            device_blocks: now.device_blocks,
-            streams: now.streams,
-            events: now.events,
-            pending_operations: now.pending_operations,
-        }
-    }
+members! {
+    pinlane_emulator_usage of now: Usage,
+    same [host_bytes, host_blocks, quarantined_blocks, device_bytes, device_blocks, streams, events,
+        pending_operations],
+    size: size_of::<Self>(),
 }
 
 /// Writes what is allocated and pending on the machine to `usage`, whose `size` member must be set.

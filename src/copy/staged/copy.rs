@@ -149,12 +149,8 @@ impl Engine {
 
 impl<'e> StagedTransfer<'e, '_> {
     /// The next slot, with the next portion laid out in it. `None` if no bytes are left, or if no
-    /// slot is free and the caller is not `patient`.
-    fn next_slot(
-        &self,
-        progress: &mut LaidOut<'e>,
-        patient: bool,
-    ) -> Result<Option<SlotGuard<'e>>> {
+    /// slot is free and the caller does not wait for one.
+    fn next_slot(&self, progress: &mut LaidOut<'e>, waits: bool) -> Result<Option<SlotGuard<'e>>> {
         let Engine { options, ring, pool, .. } = self.engine;
         let Door { stream, operation, .. } = self.transfer.door;
         let (route, bytes) = (self.route, self.transfer.survey.group.bytes);
@@ -166,8 +162,8 @@ impl<'e> StagedTransfer<'e, '_> {
             // An upload waits here, so that few slots are used.
             self.filled.oldest().map_or(Ok(()), |oldest| oldest.wait_in(operation))?;
         }
-        let Some(slot) = ring.take(pool, stream.exposure(), patient, operation)? else {
-            assert!(!patient, "a patient taker gets one");
+        let Some(slot) = ring.take(pool, stream.exposure(), waits, operation)? else {
+            assert!(!waits, "a patient taker gets one");
             return Ok(None);
         };
         let taken = ring.guard(slot);

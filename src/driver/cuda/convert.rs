@@ -70,17 +70,10 @@ pub(super) fn attribute_of(attribute: Attribute) -> sys::cudaDeviceAttr {
 }
 
 pub(super) fn alloc_flags(flags: HostFlags) -> u32 {
-    let mut bits = sys::cudaHostAllocDefault;
-    if flags.portable {
-        bits |= sys::cudaHostAllocPortable;
-    }
-    if flags.mapped {
-        bits |= sys::cudaHostAllocMapped;
-    }
-    if flags.write_combined {
-        bits |= sys::cudaHostAllocWriteCombined;
-    }
-    bits
+    sys::cudaHostAllocDefault
+        | if flags.portable { sys::cudaHostAllocPortable } else { 0 }
+        | if flags.mapped { sys::cudaHostAllocMapped } else { 0 }
+        | if flags.write_combined { sys::cudaHostAllocWriteCombined } else { 0 }
 }
 
 /// Memory that exists already cannot become write-combined: that flag is refused, not dropped.
@@ -88,14 +81,9 @@ pub(super) fn register_flags(flags: HostFlags) -> DriverResult<u32> {
     if flags.write_combined {
         return Err(CudaCode::INVALID_VALUE);
     }
-    let mut bits = sys::cudaHostRegisterDefault;
-    if flags.portable {
-        bits |= sys::cudaHostRegisterPortable;
-    }
-    if flags.mapped {
-        bits |= sys::cudaHostRegisterMapped;
-    }
-    Ok(bits)
+    Ok(sys::cudaHostRegisterDefault
+        | if flags.portable { sys::cudaHostRegisterPortable } else { 0 }
+        | if flags.mapped { sys::cudaHostRegisterMapped } else { 0 })
 }
 
 #[cfg(test)]
