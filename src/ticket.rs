@@ -154,14 +154,11 @@ impl Future for Ticket {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, task: &mut task::Context<'_>) -> task::Poll<Result<()>> {
-        match self.is_done() {
-            Ok(true) => task::Poll::Ready(Ok(())),
-            Ok(false) => match self.watch(task.waker().clone()) {
-                Ok(()) => task::Poll::Pending,
-                Err(error) => task::Poll::Ready(Err(error)),
-            },
-            Err(error) => task::Poll::Ready(Err(error)),
+        if self.is_done()? {
+            return task::Poll::Ready(Ok(()));
         }
+        self.watch(task.waker().clone())?;
+        task::Poll::Pending
     }
 }
 

@@ -26,10 +26,7 @@ pub unsafe extern "C" fn pinlane_device_open(
     device: *mut *mut pinlane_device,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `device`.
-    unsafe { Out::new("device", device) }.create("pinlane_device_open", || {
-        handle::check_process()?;
-        Device::open(ordinal)
-    })
+    unsafe { Out::new("device", device) }.create("pinlane_device_open", || Device::open(ordinal))
 }
 
 /// Opens GPU 0 if there is one, otherwise an emulated device, and writes it to `device`. The caller
@@ -45,10 +42,8 @@ pub unsafe extern "C" fn pinlane_device_open_or_emulated(
     device: *mut *mut pinlane_device,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `device`.
-    unsafe { Out::new("device", device) }.create("pinlane_device_open_or_emulated", || {
-        handle::check_process()?;
-        Device::open_or_emulated()
-    })
+    unsafe { Out::new("device", device) }
+        .create("pinlane_device_open_or_emulated", Device::open_or_emulated)
 }
 
 /// Writes the number of GPUs to `count`: 0 if there is no driver, or no CUDA in this build.

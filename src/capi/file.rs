@@ -63,7 +63,6 @@ pub unsafe extern "C" fn pinlane_file_open(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `file`.
     unsafe { Out::new("file", file) }.create("pinlane_file_open", || {
-        handle::check_process()?;
         check_flags(flags, PINLANE_FILE_DIRECT)?;
         // SAFETY: the caller's precondition on `path`.
         let path = unsafe { pointer::path("path", path) }?;

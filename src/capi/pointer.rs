@@ -60,14 +60,17 @@ impl<T> Out<T> {
 }
 
 impl<H: Kind> Out<*mut H> {
-    /// As [`give`](Self::give), for a function that makes a handle.
+    /// As [`give`](Self::give), for a function that makes a handle: it checks the process.
     #[inline(always)]
     pub(super) fn create(
         self,
         function: &'static str,
         body: impl FnOnce() -> Result<H::Object>,
     ) -> pinlane_status {
-        self.give(function, || Ok(handle::create(body()?)))
+        self.give(function, || {
+            handle::check_process()?;
+            Ok(handle::create(body()?))
+        })
     }
 }
 
@@ -281,7 +284,10 @@ pub(super) use layout;
 
 /// Makes a struct of C from a value of Rust: from the members that have the same names, and others.
 macro_rules! members {
-    ($type:ident of $value:ident: $from:ty, same [$($same:ident),*], $($other:ident: $is:expr,)*) => {
+    (
+        $type:ident of $value:ident: $from:ty, same [$($same:ident),*],
+        $($other:ident: $is:expr,)*
+    ) => {
         impl From<$from> for $type {
             fn from($value: $from) -> Self {
                 $type { $($same: $value.$same,)* $($other: $is),* }

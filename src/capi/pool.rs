@@ -8,7 +8,7 @@ use super::{
     pinlane_device, pinlane_status, pinlane_stream, set_unless_0, unknown,
 };
 use crate::device::Device;
-use crate::pool::{Builder, PageLocking, PinnedPool};
+use crate::pool::{Builder, PageLocking, Patience, PinnedPool};
 
 /// A pool of page-locked host memory. Any thread may use it. Its buffers stay valid after the
 /// handle is freed.
@@ -75,9 +75,16 @@ impl pinlane_pool_options {
             PINLANE_POOL_MAPPED | PINLANE_POOL_WRITE_COMBINED | PINLANE_POOL_NO_THREAD_CACHES;
         check_flags(self.flags, FLAGS)?;
         check_flags(self.reserved, 0)?;
+        let page_locking = match self.page_locking {
+            PINLANE_PAGE_LOCKING_REGISTER => PageLocking::Register,
+            PINLANE_PAGE_LOCKING_ALLOCATE => PageLocking::Allocate,
+            other => {
+                return Err(unknown("page_locking", other, "use one of PINLANE_PAGE_LOCKING_*"));
+            }
+        };
         let has = |flag| self.flags & flag != 0;
         let mut builder = PinnedPool::builder(device)
-            .page_locking(page_locking(self.page_locking)?)
+            .page_locking(page_locking)
             .mapped(has(PINLANE_POOL_MAPPED))
             .write_combined(has(PINLANE_POOL_WRITE_COMBINED));
         builder = set_unless_0(builder, self.max_bytes, Builder::max_bytes);
@@ -91,14 +98,6 @@ impl pinlane_pool_options {
         let age = Duration::from_micros(self.idle_age_us);
         builder = set_unless_0(builder, age, Builder::idle_age);
         Ok(set_unless_0(builder, self.growth_threads as usize, Builder::growth_threads))
-    }
-}
-
-fn page_locking(value: i32) -> Result<PageLocking> {
-    match value {
-        PINLANE_PAGE_LOCKING_REGISTER => Ok(PageLocking::Register),
-        PINLANE_PAGE_LOCKING_ALLOCATE => Ok(PageLocking::Allocate),
-        _ => Err(unknown("page_locking", value, "use one of PINLANE_PAGE_LOCKING_*")),
     }
 }
 
@@ -264,9 +263,8 @@ pub unsafe extern "C" fn pinlane_pool_allocate_timeout(
     // SAFETY: the caller's precondition on `memory`.
     unsafe { Out::new("memory", memory) }.give(FUNCTION, || {
         let pool = handle::get(pool)?;
-        let timeout = Duration::from_micros(microseconds);
-        let memory = pool.allocate_raw_timeout(FUNCTION, bytes, alignment, timeout)?;
-        Ok(memory.cast().as_ptr())
+        let patience = Patience::for_at_most(Duration::from_micros(microseconds));
+        Ok(pool.allocate_by(FUNCTION, bytes, alignment, patience)?.cast().as_ptr())
     })
 }
 

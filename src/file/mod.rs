@@ -127,16 +127,14 @@ impl FileReader {
     }
 
     fn open_page_cached(operation: &'static str, path: &Path) -> Result<Self> {
-        let fail = |cause: &dyn Display, remedy| {
-            let context = format!("{}: {cause}", path.display());
-            Error::new(ErrorKind::Io, operation, context, remedy)
-        };
-        let file = open_regular(path, 0).map_err(|error| match error.kind() {
-            // Errors of the system have a number; this one comes from `open_regular`.
-            io::ErrorKind::InvalidInput if error.raw_os_error().is_none() => {
-                fail(&error, "name a file on a disk")
-            }
-            _ => fail(&error, "check the path and the permission to read it"),
+        let file = open_regular(path, 0).map_err(|error| {
+            // Errors of the system have a number; that one comes from `open_regular`.
+            let remedy = match error.raw_os_error() {
+                None if error.kind() == io::ErrorKind::InvalidInput => "name a file on a disk",
+                _ => "check the path and the permission to read it",
+            };
+            let what = format!("{}: {error}", path.display());
+            Error::new(ErrorKind::Io, operation, what, remedy)
         })?;
         Ok(FileReader { path: path.into(), file, direct: false })
     }

@@ -81,7 +81,7 @@ mod trace;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytemuck::Pod;
 
@@ -99,7 +99,7 @@ pub(crate) use by_address::known::block_at;
 use by_address::table::AddressTable;
 use classes::{MAX_ALIGN, Size, class_of};
 use core::Core;
-use keeper::take::Patience;
+pub(crate) use keeper::take::Patience;
 pub use options::PageLocking;
 
 /// A pool of page-locked host memory. Cheap to clone; all clones are the same pool.
@@ -235,8 +235,7 @@ impl PinnedPool {
     /// the budget, or than what is left of it beside quarantined memory; otherwise as for
     /// [`alloc`](Self::alloc).
     pub fn alloc_timeout<T: Pod>(&self, len: usize, timeout: Duration) -> Result<PinnedBuf<T>> {
-        let deadline = Instant::now().checked_add(timeout);
-        let patience = Patience::Until(deadline);
+        let patience = Patience::for_at_most(timeout);
         self.alloc_as("PinnedPool::alloc_timeout", len, align_of::<T>(), patience)
     }
 

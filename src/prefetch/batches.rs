@@ -35,23 +35,14 @@ const NEXT: &str = "Batches::next";
 /// without waiting for them. A worker whose producer never returns keeps running. Device batches
 /// stay valid.
 pub struct Batches {
-    core: Arc<Core>,
-    recycler: Arc<Recycler>,
-    stream: Stream,
-    progress: Progress,
-    ended: bool,
+    pub(super) core: Arc<Core>,
+    pub(super) recycler: Arc<Recycler>,
+    pub(super) stream: Stream,
+    pub(super) progress: Progress,
+    pub(super) ended: bool,
 }
 
 impl Batches {
-    pub(super) fn new(
-        core: Arc<Core>,
-        recycler: Arc<Recycler>,
-        stream: Stream,
-        progress: Progress,
-    ) -> Self {
-        Batches { core, recycler, stream, progress, ended: false }
-    }
-
     /// What ends the pipeline, even while another thread waits for a batch.
     #[cfg(feature = "capi")]
     pub(crate) fn core(&self) -> Arc<Core> {

@@ -145,8 +145,8 @@ where
         let (core, progress) = (Arc::new(Core::new(depth, ordered)), Progress::default());
         let recycler = Arc::new(Recycler::new(&stream, depth));
         // If an error below drops it, it stops the workers that have started.
-        let consumer = Batches::new(core.clone(), recycler.clone(), stream, progress.clone());
-        Pipeline::start(batches, drop_last, core, progress, &recycler, &pool, workers)?;
+        let consumer = Batches { core, recycler, stream, progress, ended: false };
+        Pipeline::start(batches, drop_last, &consumer, &pool, workers)?;
         Ok(consumer)
     }
 }

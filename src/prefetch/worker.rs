@@ -3,11 +3,11 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::batches::Batches;
 use super::copy::Copier;
 use super::core::{Core, Outcome, START};
 use super::host::IntoHostBatch;
 use super::progress::Progress;
-use super::recycler::Recycler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::PinnedPool;
 use crate::process::{call_user, thread};
@@ -39,20 +39,19 @@ where
     pub(super) fn start(
         batches: I,
         drop_last: bool,
-        core: Arc<Core>,
-        progress: Progress,
-        recycler: &Arc<Recycler>,
+        consumer: &Batches,
         pool: &PinnedPool,
         workers: usize,
     ) -> Result<()> {
+        let Batches { core, recycler, progress, .. } = consumer;
         let pipeline = Arc::new(Pipeline {
-            core,
-            progress,
+            core: core.clone(),
+            progress: progress.clone(),
             producer: Mutex::new(Some(Producer { batches, held: None })),
             first: drop_last.then(FirstBytes::default),
         });
         for number in 0..workers {
-            let copier = Copier::new(recycler, pool, &pipeline.progress)?;
+            let copier = Copier::new(recycler, pool, progress)?;
             let name = format!("pinlane-load-{number}");
             let work = |(pipeline, copier): (Arc<Self>, Copier)| pipeline.work(copier);
             if let Err(refused) = thread::start(&name, (pipeline.clone(), copier), work) {

@@ -188,7 +188,6 @@ pub unsafe extern "C" fn pinlane_pairs_create(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `list`.
     unsafe { Out::new("list", list) }.create("pinlane_pairs_create", || {
-        handle::check_process()?;
         // SAFETY: the caller's precondition on `options`.
         let route = unsafe { chosen_route(options) }?;
         // SAFETY: the caller's precondition on `pairs`.

@@ -1,8 +1,6 @@
 //! Memory by address: the functions that the allocators for C and for collections call.
 
 use std::ptr::NonNull;
-#[cfg(feature = "capi")]
-use std::time::{Duration, Instant};
 
 use crate::error::Result;
 #[cfg(feature = "capi")]
@@ -31,26 +29,9 @@ impl PinnedPool {
         self.allocate_by(operation, bytes, align, Patience::Devices)
     }
 
-    /// As [`allocate_raw`](Self::allocate_raw), with the patience of
-    /// [`alloc_timeout`](Self::alloc_timeout).
-    ///
-    /// # Errors
-    ///
-    /// As for [`allocate_raw`](Self::allocate_raw) and [`alloc_timeout`](Self::alloc_timeout).
-    #[cfg(feature = "capi")]
-    pub(crate) fn allocate_raw_timeout(
-        &self,
-        operation: &'static str,
-        bytes: usize,
-        align: usize,
-        timeout: Duration,
-    ) -> Result<NonNull<[u8]>> {
-        let deadline = Instant::now().checked_add(timeout);
-        self.allocate_by(operation, bytes, align, Patience::Until(deadline))
-    }
-
+    /// As [`allocate_raw`](Self::allocate_raw), with another patience, and its errors.
     #[inline]
-    fn allocate_by(
+    pub(crate) fn allocate_by(
         &self,
         operation: &'static str,
         bytes: usize,

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::memory::block::BlockRef;
@@ -25,6 +25,13 @@ pub(crate) enum Patience {
     Devices,
     /// Wait for anything, until then.
     Until(Option<Instant>),
+}
+
+impl Patience {
+    /// Waits for anything, for at most that long.
+    pub(crate) fn for_at_most(time: Duration) -> Self {
+        Patience::Until(Instant::now().checked_add(time))
+    }
 }
 
 /// Where a block may be if it is not free in the books.
