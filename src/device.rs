@@ -129,11 +129,11 @@ impl Device {
     pub fn available() -> Vec<DeviceInfo> {
         let Ok(driver) = cuda_runtime("Device::available") else { return Vec::new() };
         let count = driver.device_count().unwrap_or(0);
-        (0..count)
-            .filter_map(|ordinal| {
-                driver.device_name(ordinal).ok().map(|name| DeviceInfo { ordinal, name })
-            })
-            .collect()
+        let info = |ordinal| {
+            let name = driver.device_name(ordinal).ok()?;
+            Some(DeviceInfo { ordinal, name })
+        };
+        (0..count).filter_map(info).collect()
     }
 
     /// An emulated device, on a new machine of its own: real copies in real stream order, without a
@@ -190,13 +190,11 @@ impl Device {
         #[cfg(feature = "emulated")]
         driver::emulated::leave_out_lines();
         let context = Context::new(driver, ordinal)?;
-        let pools = context
-            .driver("Device::open")?
-            .attribute(ordinal, Attribute::MemoryPoolsSupported)
-            .map_err(|code| {
-                context.error(code, "cudaDeviceGetAttribute", "asking for memory pools")
-            })?;
-        if pools == 0 {
+        let driver = context.driver("Device::open")?;
+        let pools = driver.attribute(ordinal, Attribute::MemoryPoolsSupported);
+        let failed =
+            |code| context.error(code, "cudaDeviceGetAttribute", "asking for memory pools");
+        if pools.map_err(failed)? == 0 {
             let what = format!(
                 "device {ordinal} ({}) has no stream-ordered memory pools (cudaMallocAsync)",
                 context.name()
@@ -267,11 +265,9 @@ impl Device {
     /// [`ErrorKind::DeviceLost`], [`ErrorKind::ForkedProcess`].
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let context = &self.inner.context;
-        let (free, total) =
-            context
-                .driver("Device::memory_info")?
-                .memory_info(context.ordinal())
-                .map_err(|code| context.error(code, "cudaMemGetInfo", "asking for memory"))?;
+        let info = context.driver("Device::memory_info")?.memory_info(context.ordinal());
+        let failed = |code| context.error(code, "cudaMemGetInfo", "asking for memory");
+        let (free, total) = info.map_err(failed)?;
         Ok(MemoryInfo { free, total })
     }
 

@@ -46,17 +46,13 @@ pub(crate) fn in_host_function() -> bool {
     IN_HOST_FUNCTION.get()
 }
 
-/// Marks the calling thread as being inside a host function while `f` runs.
-pub(crate) fn as_host_function<R>(f: impl FnOnce() -> R) -> R {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            IN_HOST_FUNCTION.set(false);
-        }
-    }
+/// Runs a host function of the user, and marks the calling thread meanwhile. A panic ends here:
+/// unwinding into the C frames of the runtime is undefined. Its payload may own buffers and streams
+/// too, so it is dropped under the mark.
+pub(crate) fn call_host_function(f: impl FnOnce()) {
     IN_HOST_FUNCTION.set(true);
-    let _leave = Leave;
-    f()
+    call_user(f);
+    IN_HOST_FUNCTION.set(false);
 }
 
 /// Passes `owned` to `release` on a thread where CUDA calls are allowed: on this thread, or on a

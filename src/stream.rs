@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use pinlane_base::setters;
 use crate::device::{Device, DeviceInner, adopt_stream, create_stream};
 use crate::driver::{Driver, DriverResult, RawEvent, RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::{as_host_function, discard_panic};
+use crate::process::call_host_function;
 use crate::sync::{Mutex, sanitizer};
 use crate::ticket::Ticket;
 use crate::timeline::{Fencing, Timeline};
@@ -298,14 +297,8 @@ unsafe extern "C" fn call_once<F: FnOnce() + Send>(data: *mut c_void) {
     // here.
     let slot = unsafe { Arc::from_raw(data.cast_const().cast::<Slot<F>>()) };
     let Some(function) = take(&slot) else { return };
-    // A panic ends here: unwinding into the C frames of the runtime is undefined. Its payload may
-    // own buffers and streams too.
     sanitizer::acquire(sanitizer::of(&*slot));
-    as_host_function(|| {
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
-            discard_panic(payload);
-        }
-    });
+    call_host_function(function);
 }
 
 impl fmt::Debug for Stream {

@@ -114,7 +114,7 @@ impl Ticket {
             return Ok(());
         }
         let _waiting = self.at().and_then(|(stream, _)| stream.shows_wait(OPERATION));
-        let mut pause = Pause::default();
+        let mut pause = Pause::SHORTEST;
         while !self.is_done()? {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -190,13 +190,9 @@ fn still_pending(timeout: Duration) -> Error {
 /// How long to sleep before the next query.
 struct Pause(Duration);
 
-impl Default for Pause {
-    fn default() -> Self {
-        Pause(Duration::from_micros(5))
-    }
-}
-
 impl Pause {
+    const SHORTEST: Self = Pause(Duration::from_micros(5));
+
     fn sleep(&mut self, most: Duration) {
         const LONGEST: Duration = Duration::from_micros(200);
         std::thread::sleep(self.0.min(most));
@@ -237,18 +233,18 @@ fn no_watcher(why: &dyn fmt::Display) -> Error {
 /// Runs as long as the process: the sender is in a static.
 fn watch_all(incoming: &Receiver<Watched>) {
     let mut watched = Watchlist::default();
-    let mut pause = Pause::default();
+    let mut pause = Pause::SHORTEST;
     loop {
         if watched.0.is_empty() {
             let Ok(first) = incoming.recv() else { return };
             watched.add(first);
-            pause = Pause::default();
+            pause = Pause::SHORTEST;
         }
         while let Ok(next) = incoming.try_recv() {
             watched.add(next);
         }
         if watched.wake_those_done() {
-            pause = Pause::default();
+            pause = Pause::SHORTEST;
         } else if !watched.0.is_empty() {
             pause.sleep(Duration::MAX);
         }

@@ -13,7 +13,6 @@
 //! * The owner keeps the descriptor, the memory and itself alive while a `BlockRef` to it exists.
 
 use std::any::Any;
-use std::fmt;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -168,11 +167,5 @@ impl BlockRef {
         // SAFETY: the owner outlives the right. If the right is what keeps the owner alive, the
         // returned reference keeps it alive from then on.
         unsafe { owner.as_ref() }.reclaim(self)
-    }
-}
-
-impl fmt::Debug for BlockRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Block").field("ptr", &self.ptr()).field("bytes", &self.bytes()).finish()
     }
 }

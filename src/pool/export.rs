@@ -68,13 +68,10 @@ impl Stats {
     /// fields of [`ClassStats`].
     #[must_use]
     pub fn to_json(&self) -> String {
-        let classes: Vec<String> = self
-            .classes
-            .iter()
-            .map(|class| {
-                format!("{{\"block_bytes\":{},{}}}", class.block_bytes, members(&CLASS, class))
-            })
-            .collect();
+        let class = |class: &ClassStats| {
+            format!("{{\"block_bytes\":{},{}}}", class.block_bytes, members(&CLASS, class))
+        };
+        let classes: Vec<String> = self.classes.iter().map(class).collect();
         format!("{{{},\"classes\":[{}]}}", members(&POOL, self), classes.join(","))
     }
 

@@ -13,6 +13,9 @@ use super::{Marks, SWEEP_ABOVE, Timeline};
 use crate::driver::{Driver, DriverResult, Poll};
 use crate::error::{CudaCode, Result};
 
+/// What failed, for errors.
+const ASKING: &str = "asking how far a stream is";
+
 impl Timeline {
     /// Retires what is complete. Does not block. A stream that is stuck at its oldest event costs
     /// one query. Otherwise the number of queries is logarithmic in the number of pending
@@ -53,13 +56,7 @@ impl Timeline {
                     limit = position;
                     step = None;
                 }
-                Err(code) => {
-                    return Err(self.context.error(
-                        code,
-                        "cudaEventQuery",
-                        "asking how far a stream is",
-                    ));
-                }
+                Err(code) => return Err(self.context.error(code, "cudaEventQuery", ASKING)),
             }
         }
         let all_complete = step.is_some();
@@ -72,9 +69,8 @@ impl Timeline {
             return Ok(());
         }
         // SAFETY: the stream is live; `cudaStreamIsCapturing` is allowed in a capture.
-        unsafe { driver.stream_capture(self.raw) }.map_err(|code| {
-            self.context.error(code, "cudaStreamIsCapturing", "asking how far a stream is")
-        })?;
+        unsafe { driver.stream_capture(self.raw) }
+            .map_err(|code| self.context.error(code, "cudaStreamIsCapturing", ASKING))?;
         if let Ok(driver) = self.open(OPERATION)
             && self.fence(driver, OPERATION).is_none()
             && self.open(OPERATION).is_ok()
@@ -92,10 +88,7 @@ impl Timeline {
         match unsafe { driver.stream_query(self.raw) } {
             Ok(Poll::Done) => self.retire(recorded),
             Ok(Poll::NotReady) | Err(CudaCode::NOT_READY) => {}
-            Err(code) => {
-                let context = "asking how far a stream is";
-                return Err(self.context.error(code, "cudaStreamQuery", context));
-            }
+            Err(code) => return Err(self.context.error(code, "cudaStreamQuery", ASKING)),
         }
         Ok(())
     }

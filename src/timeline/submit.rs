@@ -116,14 +116,11 @@ impl Timeline {
             // SAFETY: the stream is live.
             Err(record) => match unsafe { driver.stream_synchronize(self.raw) } {
                 Ok(()) => (Mark { covers, done: true, event: None }, Ok(())),
-                Err(_) => (
-                    Mark { covers, done: false, event: None },
-                    Err(self.context.error(
-                        record,
-                        "cudaEventRecord",
-                        "the operation was enqueued but cannot be tracked",
-                    )),
-                ),
+                Err(_) => {
+                    let what = "the operation was enqueued but cannot be tracked";
+                    let error = self.context.error(record, "cudaEventRecord", what);
+                    (Mark { covers, done: false, event: None }, Err(error))
+                }
             },
         };
         let position = self.push(mark);
@@ -145,11 +142,8 @@ impl Timeline {
             }
         }
         Event::create(&self.context, driver).map_err(|code| {
-            self.context.error(
-                code,
-                "cudaEventCreateWithFlags",
-                "creating the event that tracks an operation",
-            )
+            let what = "creating the event that tracks an operation";
+            self.context.error(code, "cudaEventCreateWithFlags", what)
         })
     }
 

@@ -166,13 +166,8 @@ impl<'r, P: Portions<'r>> Units<'_, P> {
                 let units = unsafe { slot.layout() }.units();
                 slot.publish(units);
                 let word = Word::units(slot, units);
-                let published = self.word.compare_exchange(
-                    Word::OPENING.0,
-                    word.0,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                );
-                if published.is_err() {
+                let (set, fail) = (Ordering::AcqRel, Ordering::Relaxed);
+                if self.word.compare_exchange(Word::OPENING.0, word.0, set, fail).is_err() {
                     // Another thread has failed.
                     self.portions.abandon(slot);
                 }
