@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from . import __version__, dropin, installed, schedules
 from .errors import Unavailable
@@ -160,6 +161,21 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
+def entered() -> NoReturn:
+    """The command in the process with the drop-in runtime.
+
+    It ends at once: the parent of the runs has nothing to finish, and PyTorch's destructors, which
+    take half a second, print remarks on what its libraries leave.
+    """
+    try:
+        status = main()
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else MISUSE
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def _print_environment(cuda: str | None) -> int:
     major = cuda or (installed.required().major if installed.find() else "13")
     for name, value in dropin.preloaded(major, {}).items():
@@ -185,6 +201,6 @@ def _enter(arguments: argparse.Namespace, asked: Request, argv: list[str]) -> No
         if hasattr(sys.flags, "safe_path") else "import sys; sys.path.pop(0); "
     ) + (
         f"{parent!r} in sys.path or sys.path.append({parent!r}); "
-        "from pinlane.command import main; sys.exit(main())"
+        "from pinlane.command import entered; entered()"
     )
     dropin.enter(major, ["-c", code, *argv], more)

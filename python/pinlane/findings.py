@@ -94,6 +94,15 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Owner:
+    """A tensor's memory, as PyTorch's allocator had it."""
+
+    bytes: int
+    made: Frame | None
+    freed: Frame | None
+
+
+@dataclass(frozen=True)
 class Race:
     first: Use
     second: Use
@@ -122,12 +131,15 @@ class Finding:
     schedule: str
     race: Race | None = None
     site: Site | None = None
+    owners: tuple[Owner, ...] = ()
+    """The tensors that had the memory of the race, one after the other."""
     raw: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Finding:
         race, site = Race.of(value.get("race")), Site.of(value.get("site"))
-        return cls(value["kind"], value["message"], value.get("replay", ""), race, site, value)
+        replay = value.get("replay", "")
+        return cls(value["kind"], value["message"], replay, race, site, raw=value)
 
 
 def read(file: Path) -> list[Finding]:

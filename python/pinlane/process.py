@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import dropin, installed, report
+from . import allocations, dropin, installed, report
 from .errors import Unavailable
 from .explore import Explored, Options, explore
 from .findings import Finding
@@ -85,6 +85,7 @@ def _import_torch(operators: bool) -> dict[str, str | None]:
     # The first question after the number of devices would build the device in this process; many
     # libraries ask it when they are imported.
     torch._C._cuda_getDeviceCount = dropin.devices
+    allocations.record()
     count = None
     if operators:
         count = _operators()
@@ -194,6 +195,7 @@ def _explore(runs: Runs, request: Request, notes: list[str]) -> Explored:
     def prepare_others(first: Ended) -> None:
         if NO_IMPORTS in os.environ:
             return
+        allocations.prepare(first.findings)
         _import(list(_libraries(first.modules, request.program)))
         if not is_untouched():
             _again_without_imports()

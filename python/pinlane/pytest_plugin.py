@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from . import dropin, installed, report, schedules
+from . import allocations, dropin, installed, report, schedules
 from .errors import Unavailable
 from .explore import Explored, Options, cores, explore
 from .problems import FAILS, HANGS
@@ -121,7 +121,8 @@ class Plugin:
         runs = Runs(Body(item).run, variables(strict, asked.pinlane_operators == "auto"),
                     own_exits=True)
         try:
-            explored = explore(runs, options, only=asked.pinlane_replay)
+            explored = explore(runs, options, only=asked.pinlane_replay,
+                               after_first=lambda first: allocations.prepare(first.findings))
         finally:
             runs.close()
         self.tests += 1

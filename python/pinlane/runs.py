@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import dropin, program
-from .findings import Finding, read
+from . import allocations, dropin, program
+from .findings import Finding, Owner, read
 
 RUN = "PINLANE_RUN"
 """Set in every run."""
@@ -190,7 +190,8 @@ class Runs:
         seconds = time.monotonic() - child.began
         ended = Ended(child.schedule, "hangs" if hangs else how, seconds)
         folder = child.folder
-        ended.findings = read(folder / "report")
+        owners = allocations.owners(folder / "owners")
+        ended.findings = [_owned(finding, owners) for finding in read(folder / "report")]
         ended.output = _text(folder / "output")
         if hangs or code < 0:
             ended.stack = _text(folder / "stack")
@@ -233,6 +234,7 @@ class _Run:
             faulthandler.cancel_dump_traceback_later()
             if dropin.is_entered():
                 dropin.answers()  # a call reports what was found since the last one
+                allocations.write(self.folder / "report", self.folder / "owners")
             if self.record:
                 ctypes.CDLL(None).exit(code)  # the runtime writes the record
         except BaseException:
@@ -258,6 +260,11 @@ class _Run:
             os.environ.pop(name, None)
         if self.record:
             os.environ["PINLANE_CUDART_RECORD"] = str(self.folder / "record")
+
+
+def _owned(finding: Finding, owners: dict[int, tuple[Owner, ...]]) -> Finding:
+    start = finding.race.start if finding.race else 0
+    return dataclasses.replace(finding, owners=owners.get(start, ()))
 
 
 def redirect(folder: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from . import source
-from .findings import Finding, Race, Site, Use
+from .findings import Finding, Frame, Memory, Race, Site, Use
 from .problems import EXITS_DIFFER, FAILS, HANGS, Problem
 
 
@@ -61,7 +61,7 @@ def _of_race(finding: Finding, race: Race) -> Told:
     elif "allocation" in (first.access, second.access):
         told = _not_yet_allocated(race)
     else:
-        told = _streams(race)
+        told = _reused(finding, race) or _streams(finding, race)
     title, why, fixes = told
     steps = (_step(first), _step(second))
     details = [f"memory: {_memory(race)}"]
@@ -126,7 +126,45 @@ def _synchronize(use: Use) -> str:
     return "`torch.cuda.synchronize()`"
 
 
-def _streams(race: Race) -> _Parts:
+def _reused(finding: Finding, race: Race) -> _Parts | None:
+    """The allocator has given the memory of a tensor to the next one, which is used here."""
+    first, second = race.first, race.second
+    for former, owner in zip(finding.owners, finding.owners[1:]):
+        if owner.made and second.site and former.freed and (
+            owner.made.file, owner.made.line) == (second.site.file, second.site.line):
+            break
+    else:
+        return None
+    stream = _stream(first)
+    used = "uses" if first.access == "write" else "reads"
+    why = (
+        f"A tensor belongs to the stream that was current when it was made. The one of line "
+        f"{_at(former.made, second.site)} is freed at line {_at(former.freed, second.site)}, and "
+        f"its memory goes to the one of line {owner.made.line}: the allocator does not know that "
+        f"{stream} still {used} it."
+    )
+    after = f"after line {first.site.line}" if first.site else "after its last use"
+    name = stream.expression or "stream"
+    return (
+        f"the memory of a tensor is reused while {stream} still {used} it",
+        why,
+        [
+            f"{after}: `x.record_stream({name})`, where `x` is the first tensor",
+            f"or keep that tensor until `{name}.synchronize()`, or until its own stream has waited: "
+            f"`torch.cuda.current_stream().wait_stream({name})`",
+        ],
+    )
+
+
+def _at(frame: Frame | None, beside: Site | None) -> str:
+    """A line, with its file if that is another one."""
+    if frame is None:
+        return "?"
+    same = beside is not None and frame.file == beside.file
+    return str(frame.line) if same else f"{source.short(frame.file)}:{frame.line}"
+
+
+def _streams(finding: Finding, race: Race) -> _Parts:
     """Two streams use the same bytes."""
     first, second = race.first, race.second
     a, b = _stream(first), _stream(second)
@@ -146,7 +184,7 @@ def _streams(race: Race) -> _Parts:
         fixes.append(f"{where}: `{b.expression}.wait_stream({a.expression})`")
     else:
         fixes.append(f"{where}, make {b} wait for {a}: `consumer.wait_stream(producer)`")
-    if first.access == "read" and race.memory.is_on_device:
+    if len(finding.owners) > 1:
         name = b.expression if b.is_side else a.expression
         fixes.append(
             "if the two lines use different tensors, the caching allocator has given the memory of "
@@ -220,31 +258,41 @@ def does(use: Use) -> str:
         return f"fills it on {stream}"
     if name.startswith("kernel "):
         verb = "writes to it" if use.access == "write" else "reads it"
-        return f"{_kernel(name.removeprefix('kernel '))} {verb} on {stream}"
+        return f"`{_kernel(use)}` {verb} on {stream}"
     known = _DOES.get(name, {}).get(use.access)
     if known:
         return f"{known} on {stream}"
     return f"{name} {'writes to it' if use.access == 'write' else 'reads it'} on {stream}"
 
 
-def _kernel(name: str) -> str:
-    return name.removeprefix("aten::")
+def _kernel(use: Use) -> str:
+    """The operator and its tensors: `mul float32[4], float32[4]`."""
+    return use.operation.removeprefix("kernel ").removeprefix("aten::")
 
 
 def _step(use: Use) -> Step:
     site = use.site
     code = source.text(site.file, site.line) if site else ""
-    return Step(does(use), site, code, use.label)
+    label = None if use.operation.startswith("kernel ") else use.label
+    return Step(does(use), site, code, label)
 
 
 def _memory(race: Race) -> str:
     memory = race.memory
+    if race.bytes == 1 and race.second.is_host and memory.bytes:
+        # The host's accesses are known by their first byte.
+        return f"{_kind(memory)} of {memory.bytes} bytes"
+    plural = "" if race.bytes == 1 else "s"
+    return f"{race.bytes} byte{plural} of {_kind(memory)}"
+
+
+def _kind(memory: Memory) -> str:
     kind = {"page-locked memory": "pinned memory", "registered memory": "registered memory",
             "pageable memory": "pageable memory (not pinned)"}.get(memory.kind)
     text = kind or f"memory of cuda:{memory.kind.removeprefix('device ')}"
     if memory.site:
         text += f", allocated at {source.short(memory.site.file)}:{memory.site.line}"
-    return f"{race.bytes} bytes of {text}"
+    return text
 
 
 @dataclass(frozen=True)
@@ -325,7 +373,7 @@ def _of_end(problem: Problem) -> Told:
     if ended.file and ended.line:
         site = Site(ended.file, ended.line)
         step = (Step(ended.error or ended.how, site, source.text(ended.file, ended.line)),)
-    output = tuple(ended.output.rstrip().splitlines()[-12:])
+    output = tuple(ended.output.rstrip().splitlines()[-6:])
     stack = tuple(ended.stack.rstrip().splitlines()[:24])
     if problem.kind == EXITS_DIFFER:
         counts = tuple(f"{name}: {_runs(len(runs))}, such as {runs[0]}"

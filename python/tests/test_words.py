@@ -1,8 +1,9 @@
 """Races in the words of PyTorch: by their kind, with the missing call."""
+import dataclasses
 import unittest
 
 from pinlane import words
-from pinlane.findings import Finding
+from pinlane.findings import Finding, Frame, Owner
 
 from .samples import Script, problem, race, use
 
@@ -43,7 +44,7 @@ class Words(unittest.TestCase):
         self.assertIn("stream `side` reads what the default stream writes", told.title)
         self.assertEqual(told.fixes,
                          ("before line 7: `side.wait_stream(torch.cuda.current_stream())`",))
-        self.assertIn("mul reads it on stream `side`", told.steps[1].does)
+        self.assertIn("`mul` reads it on stream `side`", told.steps[1].does)
 
     def test_the_default_stream_waits_for_the_side_stream(self):
         told = self.told(use("kernel aten::mul", "read", "stream A", self.site(7)),
@@ -52,6 +53,25 @@ class Words(unittest.TestCase):
         self.assertIn("the default stream overwrites what stream `side` still reads", told.title)
         self.assertEqual(told.fixes[0],
                          "before line 8: `torch.cuda.current_stream().wait_stream(side)`")
+        self.assertEqual(len(told.fixes), 1)
+
+    def reused(self, made):
+        """A race between a use on a side stream, and one of the tensor made on that line."""
+        file = str(self.script.file)
+        finding = race(use("kernel aten::mul", "read", "stream A", self.site(7)),
+                       use("Fill", "write", "legacy stream", self.site(8)), "device 0")
+        owners = (Owner(512, Frame(file, 4), Frame(file, 8)), Owner(512, Frame(file, made), None))
+        return words.tell(problem(dataclasses.replace(finding, owners=owners)))
+
+    def test_memory_that_the_allocator_has_given_to_another_tensor(self):
+        told = self.reused(made=8)
+        self.assertIn("is reused while stream `side` still reads it", told.title)
+        self.assertIn("line 4 is freed at line 8", told.why)
+        self.assertIn("after line 7: `x.record_stream(side)`", told.fixes[0])
+
+    def test_memory_that_may_be_another_tensors(self):
+        told = self.reused(made=3)
+        self.assertIn("wait_stream(side)", told.fixes[0])
         self.assertTrue(any("record_stream(side)" in fix for fix in told.fixes))
 
     def test_streams_without_names(self):
