@@ -1,7 +1,7 @@
 """What PyTorch's caching allocator did with the memory of a race.
 
-It reuses the memory of a tensor that is gone without a call of CUDA. So the runtime cannot know that
-two racing operations meant different tensors, but the allocator's own history does.
+It reuses the memory of a tensor that is gone without a call of CUDA. So the runtime cannot know
+that two racing operations meant different tensors, but the allocator's own history does.
 """
 from __future__ import annotations
 

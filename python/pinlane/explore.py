@@ -13,6 +13,8 @@ from .runs import Ended, Runs
 
 FIRST_LIMIT = 600.0
 """How many seconds the first run may take, unless --timeout says."""
+HANGS = 3
+"""After so many runs that hang no more are made: each takes as long as it may."""
 SHRINKING = 40
 """The most runs that make one problem's schedule smaller."""
 
@@ -86,9 +88,18 @@ def explore(
         made.append(ended.schedule)
         problems.add(ended)
         watch(ended, len(problems.by_key))
+        hangs.extend([ended.schedule] if ended.how == "hangs" else [])
+        if len(hangs) == HANGS:
+            notes.append(f"{HANGS} runs hang; no more were made")
+            return False
         return not (options.fail_fast and problems.is_found())
 
-    runs.all(_others(options, began), limit, options.jobs, each)
+    hangs: list[str] = []
+    try:
+        runs.all(_others(options, began), limit, options.jobs, each)
+    except KeyboardInterrupt:
+        notes.append("interrupted")
+        return done()
     explored = done()
     for problem in explored.problems:
         if schedules.EAGER not in problem.schedules:

@@ -6,8 +6,8 @@ what pytest reports, and a finding makes the test fail.
 """
 from __future__ import annotations
 
-import json
 import os
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,8 @@ import pytest
 from . import allocations, dropin, installed, report, schedules
 from .errors import Unavailable
 from .explore import Explored, Options, cores, explore
+from .imports import is_untouched, prepare, variables
 from .problems import FAILS, HANGS
-from .process import prepare, variables
 from .report import Result
 from .runs import Ended, Runs, redirect
 
@@ -89,8 +89,6 @@ class Plugin:
         self.tests = self.runs = self.bad = 0
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        from .process import is_untouched
-
         if session.items and not self.config.option.collectonly and not is_untouched():
             raise pytest.UsageError(
                 "pinlane: a test module or conftest.py calls CUDA when it is imported. Then forked "
@@ -180,7 +178,7 @@ class Body:
         redirect(folder)
         note = [config.hook.pytest_report_to_serializable(config=config, report=each)
                 for each in reports]
-        (folder / "note").write_text(json.dumps(note))
+        (folder / "note").write_bytes(pickle.dumps(note))
         failed = [each for each in reports if each.failed]
         for each in failed:
             print(each.longreprtext)
@@ -201,4 +199,4 @@ def _reports(config: pytest.Config, ended: Ended) -> list[pytest.TestReport]:
     if not ended.note:
         return []
     return [config.hook.pytest_report_from_serializable(config=config, data=data)
-            for data in json.loads(ended.note)]
+            for data in pickle.loads(ended.note)]

@@ -3,7 +3,6 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,8 +57,7 @@ def text(result: Result) -> str:
 def summary(result: Result) -> str:
     """The last lines: what was run, and what came of it."""
     count = len(result.schedules)
-    modes = Counter(schedules.mode(schedule) for schedule in result.schedules)
-    listed = ", ".join(f"{mode} {number}" for mode, number in modes.items())
+    listed = ", ".join(f"{mode} {number}" for mode, number in schedules.count(result.schedules))
     found = len(result.problems)
     outcome = "nothing found" if not found else f"{found} problem{'s' if found > 1 else ''} found"
     runs = "1 run" if count == 1 else f"{count} runs"
@@ -83,7 +81,7 @@ def problem_text(result: Result, number: int, problem: Problem) -> str:
     for at, fix in enumerate(told.fixes):
         lines += wrapped(fix, "   fix:  " if at == 0 else "         ", "         ")
     for detail in told.details:
-        lines.append(f"   {detail}")
+        lines += [f"   {detail}"] if detail[:1] == " " else wrapped(detail, "   ", "     ")
     if problem.decisions:
         lines.append("   smallest schedule:")
         lines += [f"     {decision}" for decision in problem.decisions[:8]]

@@ -194,7 +194,7 @@ class Runs:
         ended.findings = [_owned(finding, owners) for finding in read(folder / "report")]
         ended.output = _text(folder / "output")
         if hangs or code < 0:
-            ended.stack = _text(folder / "stack")
+            ended.stack = _without_own(_text(folder / "stack"))
         status = _json(folder / "status")
         ended.error = status.get("error")
         ended.file, ended.line = status.get("file"), status.get("line")
@@ -319,6 +319,12 @@ def _text(file: Path) -> str:
     data = _bytes(file)
     cut = b"" if len(data) <= SHOWN else b"...\n"
     return (cut + data[-SHOWN:]).decode("utf-8", "replace")
+
+
+def _without_own(stack: str) -> str:
+    """A stack without the frames of this package, which are the outermost ones."""
+    own = (f'  File "{os.path.dirname(os.path.abspath(__file__))}', '  File "<string>"')
+    return "\n".join(line for line in stack.splitlines() if not line.startswith(own))
 
 
 def _json(file: Path) -> dict[str, object]:

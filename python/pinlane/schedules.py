@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 EAGER = "0:eager"
@@ -35,3 +36,10 @@ def mode(schedule: str) -> str:
     """The mode of a schedule, or `decisions`."""
     text = schedule.partition(":")[2]
     return text if re.fullmatch(r"[a-z]+(:\d+)?", text) else "decisions"
+
+
+def count(schedules: list[str]) -> list[tuple[str, int]]:
+    """How many schedules there are of each mode, in the usual order of modes."""
+    counts = Counter(mode(schedule) for schedule in schedules)
+    usual = {name: at for at, name in enumerate(("eager", *MODES))}
+    return sorted(counts.items(), key=lambda item: (usual.get(item[0], len(usual)), item[0]))

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from . import source
-from .findings import Finding, Frame, Memory, Race, Site, Use
+from .findings import Finding, Frame, Race, Site, Use
 from .problems import EXITS_DIFFER, FAILS, HANGS, Problem
 
 
@@ -66,7 +66,8 @@ def _of_race(finding: Finding, race: Race) -> Told:
     steps = (_step(first), _step(second))
     details = [f"memory: {_memory(race)}"]
     if race.seen:
-        details.append(f"order seen: {'; '.join(race.seen)}")
+        seen = "; ".join(race.seen).replace("legacy stream", "default stream")
+        details.append(f"order seen: {seen}")
     return Told(title, why, tuple(fixes), steps, tuple(details))
 
 
@@ -135,7 +136,7 @@ def _reused(finding: Finding, race: Race) -> _Parts | None:
             break
     else:
         return None
-    stream = _stream(first)
+    stream, own = _stream(first), _stream(second).expression or "stream"
     used = "uses" if first.access == "write" else "reads"
     why = (
         f"A tensor belongs to the stream that was current when it was made. The one of line "
@@ -150,8 +151,8 @@ def _reused(finding: Finding, race: Race) -> _Parts | None:
         why,
         [
             f"{after}: `x.record_stream({name})`, where `x` is the first tensor",
-            f"or keep that tensor until `{name}.synchronize()`, or until its own stream has waited: "
-            f"`torch.cuda.current_stream().wait_stream({name})`",
+            f"or keep that tensor until `{name}.synchronize()`, or until its own stream waits: "
+            f"`{own}.wait_stream({name})`",
         ],
     )
 
@@ -184,7 +185,7 @@ def _streams(finding: Finding, race: Race) -> _Parts:
         fixes.append(f"{where}: `{b.expression}.wait_stream({a.expression})`")
     else:
         fixes.append(f"{where}, make {b} wait for {a}: `consumer.wait_stream(producer)`")
-    if len(finding.owners) > 1:
+    if len(finding.owners) > 1 and second.access == "write":
         name = b.expression if b.is_side else a.expression
         fixes.append(
             "if the two lines use different tensors, the caching allocator has given the memory of "
@@ -277,22 +278,22 @@ def _step(use: Use) -> Step:
     return Step(does(use), site, code, label)
 
 
+_KINDS = {
+    "page-locked memory": "pinned memory",
+    "registered memory": "registered memory",
+    "pageable memory": "pageable memory (not pinned)",
+}
+
+
 def _memory(race: Race) -> str:
     memory = race.memory
-    if race.bytes == 1 and race.second.is_host and memory.bytes:
-        # The host's accesses are known by their first byte.
-        return f"{_kind(memory)} of {memory.bytes} bytes"
-    plural = "" if race.bytes == 1 else "s"
-    return f"{race.bytes} byte{plural} of {_kind(memory)}"
-
-
-def _kind(memory: Memory) -> str:
-    kind = {"page-locked memory": "pinned memory", "registered memory": "registered memory",
-            "pageable memory": "pageable memory (not pinned)"}.get(memory.kind)
-    text = kind or f"memory of cuda:{memory.kind.removeprefix('device ')}"
-    if memory.site:
-        text += f", allocated at {source.short(memory.site.file)}:{memory.site.line}"
-    return text
+    # An access of the host is known by its first byte.
+    count = memory.bytes if race.bytes == 1 and race.second.is_host else race.bytes
+    size = f"{count} byte{'' if count == 1 else 's'} of " if count else ""
+    kind = _KINDS.get(memory.kind, f"memory of cuda:{memory.kind.removeprefix('device ')}")
+    site = memory.site
+    place = f", allocated at {source.short(site.file)}:{site.line}" if site else ""
+    return f"{size}{kind}{place}"
 
 
 @dataclass(frozen=True)
@@ -373,7 +374,8 @@ def _of_end(problem: Problem) -> Told:
     if ended.file and ended.line:
         site = Site(ended.file, ended.line)
         step = (Step(ended.error or ended.how, site, source.text(ended.file, ended.line)),)
-    output = tuple(ended.output.rstrip().splitlines()[-6:])
+    # A traceback says no more than the step.
+    output = () if step else tuple(ended.output.rstrip().splitlines()[-6:])
     stack = tuple(ended.stack.rstrip().splitlines()[:24])
     if problem.kind == EXITS_DIFFER:
         counts = tuple(f"{name}: {_runs(len(runs))}, such as {runs[0]}"
@@ -387,12 +389,13 @@ def _of_end(problem: Problem) -> Told:
     if problem.kind == HANGS:
         return Told(
             "the program does not end",
-            "It was stopped after the time that --timeout allows.", (), step, stack or output,
+            "It was stopped after the time that a run may take (--timeout).", (), step, stack or output,
         )
     assert problem.kind == FAILS
     return Told(
-        f"the program fails: {ended.how}", "It fails in every run that was made, also when all "
-        "work runs at once (eager).", (), step, stack or output,
+        f"the program fails: {ended.how}",
+        "It fails even when all work runs at once (eager): schedules do not matter.",
+        (), step, stack or output,
     )
 
 

@@ -40,7 +40,7 @@ class Reported(unittest.TestCase):
 
     def test_the_summary(self):
         self.assertIn("pinlane: 2 problems found in 3 runs of train.py --name 'a b' "
-                      "(eager 1, pct:2 1, lazy 1; 1.2 s)\n  note: a note\n", self.text)
+                      "(eager 1, lazy 1, pct:2 1; 1.2 s)\n  note: a note\n", self.text)
         clean = Result(["a.py"], [], ["0:eager"], 0.1)
         self.assertEqual(report.text(clean),
                          "pinlane: nothing found in 1 run of a.py (eager 1; 0.1 s)\n")
