@@ -389,7 +389,8 @@ def _of_end(problem: Problem) -> Told:
     if problem.kind == HANGS:
         return Told(
             "the program does not end",
-            "It was stopped after the time that a run may take (--timeout).", (), step, stack or output,
+            "It was stopped after the time that a run may take (--timeout).",
+            (), step, stack or output,
         )
     assert problem.kind == FAILS
     return Told(
