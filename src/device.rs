@@ -238,8 +238,8 @@ impl Device {
     pub fn record(&self, recording: &Recording) -> Result<()> {
         const OPERATION: &str = "Device::record";
         self.inner.context.check_process(OPERATION)?;
-        recording.recorder().check_process(OPERATION)?;
-        if self.inner.context.recording.set(recording.recorder()) {
+        recording.recorder.check_process(OPERATION)?;
+        if self.inner.context.recording.set(&recording.recorder) {
             return Ok(());
         }
         let what = format!("device {} is being recorded", self.ordinal());

@@ -217,8 +217,8 @@ pairs!(DeviceCopy: [&'a DeviceBuf<T>, DeviceSlice<'a, T>]
 
 /// `From` for everything that a view of host memory can be made of.
 macro_rules! host_slices {
-    ($($view:ident: $variant:ident($from:ident: $type:ty) = $make:expr;)*) => {
-        $(impl<'a, T: Pod> From<$type> for $view<'a, T> {
+    ($($view:ident $(<$n:ident>)?: $variant:ident($from:ident: $type:ty) = $make:expr;)*) => {
+        $(impl<'a, T: Pod $(, const $n: usize)?> From<$type> for $view<'a, T> {
             #[inline]
             fn from($from: $type) -> Self {
                 $view::$variant($make)
@@ -230,22 +230,12 @@ macro_rules! host_slices {
 host_slices! {
     HostSlice: Pageable(slice: &'a [T]) = slice;
     HostSlice: Pageable(vec: &'a Vec<T>) = vec;
+    HostSlice<N>: Pageable(array: &'a [T; N]) = array;
     HostSlice: Pinned(buffer: &'a PinnedBuf<T>) = buffer.as_slice();
     HostSlice: Pinned(view: PinnedSlice<'a, T>) = view;
     HostSliceMut: Pageable(slice: &'a mut [T]) = slice;
     HostSliceMut: Pageable(vec: &'a mut Vec<T>) = vec;
+    HostSliceMut<N>: Pageable(array: &'a mut [T; N]) = array;
     HostSliceMut: Pinned(buffer: &'a mut PinnedBuf<T>) = buffer.as_slice_mut();
     HostSliceMut: Pinned(view: PinnedSliceMut<'a, T>) = view;
-}
-
-impl<'a, T: Pod, const N: usize> From<&'a [T; N]> for HostSlice<'a, T> {
-    fn from(array: &'a [T; N]) -> Self {
-        HostSlice::Pageable(array)
-    }
-}
-
-impl<'a, T: Pod, const N: usize> From<&'a mut [T; N]> for HostSliceMut<'a, T> {
-    fn from(array: &'a mut [T; N]) -> Self {
-        HostSliceMut::Pageable(array)
-    }
 }

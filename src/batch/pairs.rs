@@ -130,9 +130,8 @@ impl<T: Pod> Default for Pairs<'_, T> {
     }
 }
 
-impl<'a, T, H, D> Extend<(H, D)> for Pairs<'a, T>
+impl<'a, T: Pod, H, D> Extend<(H, D)> for Pairs<'a, T>
 where
-    T: Pod,
     H: Into<PinnedSliceMut<'a, T>>,
     D: Into<DeviceSliceMut<'a, T>>,
 {
@@ -141,9 +140,8 @@ where
     }
 }
 
-impl<'a, T, H, D> FromIterator<(H, D)> for Pairs<'a, T>
+impl<'a, T: Pod, H, D> FromIterator<(H, D)> for Pairs<'a, T>
 where
-    T: Pod,
     H: Into<PinnedSliceMut<'a, T>>,
     D: Into<DeviceSliceMut<'a, T>>,
 {

@@ -19,7 +19,7 @@
 use std::mem::ManuallyDrop;
 
 use super::status::refused;
-use super::table::{Alone, Call, Counted, Entry, How, Inside, Kind, Miss};
+use super::table::{Alone, Call, Counted, Entry, Inside, Kind, Miss};
 use crate::error::{Error, ErrorKind, Found, Result};
 use crate::process::FirstProcess;
 use crate::sync::CachePadded;
@@ -107,7 +107,7 @@ pub(super) fn get_mut<H: Kind>(handle: *const H) -> Result<Alone<H>> {
 }
 
 #[inline(always)]
-fn enter<H: Kind, A: How>(handle: *const H) -> Result<Call<H, A>> {
+fn enter<H: Kind, const SHARES: bool>(handle: *const H) -> Result<Call<H, SHARES>> {
     let entry = entry(handle)?;
     match H::table().enter(entry) {
         Ok(object) => Ok(object),
@@ -117,7 +117,9 @@ fn enter<H: Kind, A: How>(handle: *const H) -> Result<Call<H, A>> {
 
 /// As [`get`] or [`get_mut`], for a call that may end on another thread. Not for types that are
 /// `shared`.
-pub(super) fn get_counted<H: Kind, A: How>(handle: *const H) -> Result<Counted<Call<H, A>>> {
+pub(super) fn get_counted<H: Kind, const SHARES: bool>(
+    handle: *const H,
+) -> Result<Counted<Call<H, SHARES>>> {
     H::table().enter_counted(entry(handle)?).map_err(|miss| missed(miss, handle))
 }
 

@@ -56,7 +56,9 @@ use self::file::pinlane_file;
 use self::foreign::pinlane_foreign;
 use self::growing::growing;
 use self::handle::handle_type;
-use self::pointer::{Out, check_flags, check_spare, layout, members, set_unless_0, unknown};
+use self::pointer::{
+    Out, check_flags, check_spare, layout, members, set_or_0, set_unless_0, unknown,
+};
 use self::pool::pinlane_pool;
 use self::prefetch::pinlane_prefetch;
 use self::recording::pinlane_recording;

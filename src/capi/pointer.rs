@@ -112,6 +112,16 @@ pub(super) fn set_unless_0<O, V: PartialEq + Default>(
     if member == V::default() { options } else { set(options, member) }
 }
 
+/// As [`set_unless_0`]; a flag, `zero`, asks for 0.
+pub(super) fn set_or_0<O, V: PartialEq + Default>(
+    options: O,
+    member: V,
+    zero: bool,
+    set: impl FnOnce(O, V) -> O,
+) -> O {
+    if zero { set(options, V::default()) } else { set_unless_0(options, member, set) }
+}
+
 /// Refuses reserved members that are not 0, in any element of an array: they may have a meaning in
 /// a newer program.
 pub(super) fn check_spare(name: &str, mut members: impl Iterator<Item = u64>) -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     Out, Result, boundary, check_flags, freeing, growing, handle, handle_type, invalid, layout,
-    pinlane_device, pinlane_status, pinlane_stream, set_unless_0, unknown,
+    pinlane_device, pinlane_status, pinlane_stream, set_or_0, set_unless_0, unknown,
 };
 use crate::device::Device;
 use crate::pool::{Builder, PageLocking, Patience, PinnedPool};
@@ -88,10 +88,8 @@ impl pinlane_pool_options {
             .mapped(has(PINLANE_POOL_MAPPED))
             .write_combined(has(PINLANE_POOL_WRITE_COMBINED));
         builder = set_unless_0(builder, self.max_bytes, Builder::max_bytes);
-        if self.thread_cache_bytes != 0 || has(PINLANE_POOL_NO_THREAD_CACHES) {
-            let some = !has(PINLANE_POOL_NO_THREAD_CACHES);
-            builder = builder.thread_cache_bytes(if some { self.thread_cache_bytes } else { 0 });
-        }
+        let (bytes, none) = (self.thread_cache_bytes, has(PINLANE_POOL_NO_THREAD_CACHES));
+        builder = set_or_0(builder, bytes, none, Builder::thread_cache_bytes);
         if self.low_watermark_bytes != 0 || self.high_watermark_bytes != 0 {
             builder = builder.watermarks(self.low_watermark_bytes, self.high_watermark_bytes);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{
     Result, boundary, check_flags, growing, handle, layout, pinlane_device, pinlane_status,
-    pointer, set_unless_0,
+    pointer, set_or_0, set_unless_0,
 };
 use crate::staging::{CopyTeam, Staging};
 
@@ -80,31 +80,18 @@ layout!(pinlane_copy_team_options: 48; spin_us 24, flags 40);
 growing!(pinlane_staging_options_init: pinlane_staging_options, sizes [64], default {});
 growing!(pinlane_copy_team_options_init: pinlane_copy_team_options, sizes [48], default {});
 
-/// The value of a member: `None` for the default, 0 if the flag is set.
-fn given(value: usize, none: bool) -> Option<usize> {
-    if none { Some(0) } else { (value != 0).then_some(value) }
-}
-
 impl pinlane_staging_options {
     fn staging(&self) -> Result<Staging> {
-        type Set = fn(Staging, usize) -> Staging;
         check_flags(self.flags, PINLANE_STAGING_NO_DIRECT | PINLANE_STAGING_NO_STREAMING)?;
         check_flags(self.reserved, 0)?;
         let no_direct = self.flags & PINLANE_STAGING_NO_DIRECT != 0;
         let no_streaming = self.flags & PINLANE_STAGING_NO_STREAMING != 0;
-        let members: [(usize, bool, Set); 6] = [
-            (self.ring_bytes, false, Staging::ring_bytes),
-            (self.slot_bytes, false, Staging::slot_bytes),
-            (self.first_bytes, false, Staging::first_bytes),
-            (self.unit_bytes, false, Staging::unit_bytes),
-            (self.direct_bytes, no_direct, Staging::direct_bytes),
-            (self.streaming_bytes, no_streaming, Staging::streaming_bytes),
-        ];
-        let set = |staging, (value, none, set): (usize, bool, Set)| match given(value, none) {
-            Some(value) => set(staging, value),
-            None => staging,
-        };
-        Ok(members.into_iter().fold(Staging::new(), set))
+        let staging = set_unless_0(Staging::new(), self.ring_bytes, Staging::ring_bytes);
+        let staging = set_unless_0(staging, self.slot_bytes, Staging::slot_bytes);
+        let staging = set_unless_0(staging, self.first_bytes, Staging::first_bytes);
+        let staging = set_unless_0(staging, self.unit_bytes, Staging::unit_bytes);
+        let staging = set_or_0(staging, self.direct_bytes, no_direct, Staging::direct_bytes);
+        Ok(set_or_0(staging, self.streaming_bytes, no_streaming, Staging::streaming_bytes))
     }
 }
 
@@ -117,18 +104,13 @@ impl pinlane_copy_team_options {
         check_flags(self.reserved, 0)?;
         // SAFETY: the same precondition.
         let cores = unsafe { pointer::inputs("cores", self.cores, self.core_count) }?;
-        let mut team =
-            CopyTeam::new().cores(cores.iter().map(|&core| core as usize).collect::<Vec<_>>());
         let has = |flag| self.flags & flag != 0;
-        if let Some(threads) = given(self.threads as usize, has(PINLANE_COPY_TEAM_ALONE)) {
-            team = team.threads(threads);
-        }
-        team = set_unless_0(team, self.copying as usize, CopyTeam::copying);
-        if has(PINLANE_COPY_TEAM_NO_SPIN) || self.spin_us != 0 {
-            let none = has(PINLANE_COPY_TEAM_NO_SPIN);
-            team = team.spin(Duration::from_micros(if none { 0 } else { self.spin_us }));
-        }
-        Ok(team)
+        let (alone, no_spin) = (has(PINLANE_COPY_TEAM_ALONE), has(PINLANE_COPY_TEAM_NO_SPIN));
+        let cores: Vec<usize> = cores.iter().map(|&core| core as usize).collect();
+        let team = CopyTeam::new().cores(cores);
+        let team = set_or_0(team, self.threads as usize, alone, CopyTeam::threads);
+        let team = set_unless_0(team, self.copying as usize, CopyTeam::copying);
+        Ok(set_or_0(team, Duration::from_micros(self.spin_us), no_spin, CopyTeam::spin))
     }
 }
 

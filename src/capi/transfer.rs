@@ -92,10 +92,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload(
     unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_upload", stream, |stream| {
         let source = handle::get(source)?;
         let mut destination = handle::get_mut(destination)?;
-        stream.upload(
-            source.buffer.slice(range(source_offset, bytes)?)?,
-            destination.slice_mut(range(destination_offset, bytes)?)?,
-        )
+        let part = source.buffer.slice(range(source_offset, bytes)?)?;
+        stream.upload(part, destination.slice_mut(range(destination_offset, bytes)?)?)
     })
 }
 
@@ -122,10 +120,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_download(
     unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_download", stream, |stream| {
         let source = handle::get(source)?;
         let mut destination = handle::get_mut(destination)?;
-        stream.download(
-            source.slice(range(source_offset, bytes)?)?,
-            destination.buffer.slice_mut(range(destination_offset, bytes)?)?,
-        )
+        let part = source.slice(range(source_offset, bytes)?)?;
+        stream.download(part, destination.buffer.slice_mut(range(destination_offset, bytes)?)?)
     })
 }
 
@@ -155,10 +151,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_copy(
             return Err(same_buffer());
         }
         let mut destination = handle::get_mut(destination)?;
-        stream.copy(
-            source.slice(range(source_offset, bytes)?)?,
-            destination.slice_mut(range(destination_offset, bytes)?)?,
-        )
+        let part = source.slice(range(source_offset, bytes)?)?;
+        stream.copy(part, destination.slice_mut(range(destination_offset, bytes)?)?)
     })
 }
 
@@ -227,10 +221,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_checksum(
             return Err(same_buffer());
         }
         let mut sum = handle::get_mut(sum)?;
-        stream.checksum(
-            buffer.slice(range(offset, bytes)?)?,
-            sum.slice_mut(range(sum_offset, 8)?)?.cast::<u64>()?,
-        )
+        let part = buffer.slice(range(offset, bytes)?)?;
+        stream.checksum(part, sum.slice_mut(range(sum_offset, 8)?)?.cast::<u64>()?)
     })
 }
 

@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 
 use super::transfer::check_no_overlap;
-use crate::driver::MAX_PATTERN;
+use crate::driver::{Driver, MAX_PATTERN};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::sealed::{Sealed, SealedMut};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
@@ -49,15 +49,12 @@ impl Stream {
             return Err(Error::new(ErrorKind::LengthMismatch, door.operation, what, remedy));
         }
         let operands = [dst.writing()];
-        door.moving(bytes).ordered(
-            &operands,
-            Fencing::Own,
-            // SAFETY: the stream is live. The view lies in one allocation of `bytes` from its
-            // address on, and the recorded use keeps it valid until retired. The pattern has 1 to
-            // 64 bytes: checked above.
-            |driver, raw| unsafe { driver.fill(raw, to, bytes, pattern) },
-            || format!("filling {bytes} bytes"),
-        )
+        // SAFETY: the stream is live. The view lies in one allocation of `bytes` from its address
+        // on, and the recorded use keeps it valid until retired. The pattern has 1 to 64 bytes:
+        // checked above.
+        let fill = |driver: &dyn Driver, raw| unsafe { driver.fill(raw, to, bytes, pattern) };
+        let describe = || format!("filling {bytes} bytes");
+        door.moving(bytes).ordered(&operands, Fencing::Own, fill, describe)
     }
 
     /// Writes the 64-bit [`checksum`](crate::checksum) of the bytes of `src` to the one element of
@@ -82,14 +79,11 @@ impl Stream {
         let (bytes, from) = (src.len() * size_of::<T>(), src.as_device_ptr());
         let to = out.as_device_ptr();
         let operands = [src.reading(), out.writing()];
-        door.moving(bytes).ordered(
-            &operands,
-            Fencing::Own,
-            // SAFETY: the stream is live. `src` lies in one allocation of `bytes` from its address
-            // on; `out` is a `u64` of another buffer, since it is borrowed exclusively, and aligned
-            // as one; the recorded uses keep both valid until retired.
-            |driver, raw| unsafe { driver.checksum(raw, from, bytes, to) },
-            || format!("summing {bytes} bytes"),
-        )
+        // SAFETY: the stream is live. `src` lies in one allocation of `bytes` from its address on;
+        // `out` is a `u64` of another buffer, since it is borrowed exclusively, and aligned as one;
+        // the recorded uses keep both valid until retired.
+        let sum = |driver: &dyn Driver, raw| unsafe { driver.checksum(raw, from, bytes, to) };
+        let describe = || format!("summing {bytes} bytes");
+        door.moving(bytes).ordered(&operands, Fencing::Own, sum, describe)
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::context::Context;
 use crate::driver::{Driver, DriverResult, RawStream};
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::memory::hazard::Access;
+use crate::memory::hazard::{Access, Use};
 use crate::memory::{Operand, counted};
 use crate::ticket::Ticket;
 use crate::timeline::{Fence, Fencing, Timeline};
@@ -67,9 +67,9 @@ impl<'s> Door<'s> {
             if !operand.hazards.is_used_elsewhere(self.stream) {
                 continue;
             }
-            for earlier in operand.hazards.conflicts(&operand.range, operand.access, self.stream) {
-                let (stream, position) = (&earlier.stream, earlier.fence.position);
-                self.stream.wait_for(stream, position, self.operation)?;
+            let earlier = operand.hazards.conflicts(&operand.range, operand.access, self.stream);
+            for Use { stream, fence, .. } in earlier.iter() {
+                self.stream.wait_for(stream, fence.position, self.operation)?;
             }
         }
         Ok(driver)

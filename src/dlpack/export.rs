@@ -163,18 +163,15 @@ impl<B: TrackedMut + Send + 'static> Exported<B> {
         call_user(move || {
             ours(|| {
                 let Exported { buffer, prepared: Prepared { consumer, .. } } = *exported;
-                on_ordinary_thread(
-                    (buffer, consumer),
-                    |(buffer, consumer)| give_back(buffer, consumer.as_ref()),
-                    |(buffer, _)| count_lost(buffer),
-                );
+                on_ordinary_thread((buffer, consumer), give_back, |(buffer, _)| count_lost(buffer));
             });
         });
     }
 }
 
 /// Drops the buffer, after all work that is on the consumer's stream now.
-fn give_back<B: TrackedMut>(mut buffer: B, consumer: Option<&Stream>) {
+fn give_back<B: TrackedMut>((mut buffer, consumer): (B, Option<Stream>)) {
+    let consumer = consumer.as_ref();
     let recorded = consumer.map_or(Ok(()), |stream| stream.record_use(&mut buffer));
     let known = match recorded {
         Ok(()) => true,

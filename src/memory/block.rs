@@ -83,11 +83,6 @@ impl Block {
         self.bytes
     }
 
-    #[inline]
-    pub(crate) fn hazards(&self) -> &Hazards {
-        &self.hazards
-    }
-
     /// Splits a range at the seams, into parts that one copy each may cover. In bytes from the
     /// start of the block.
     pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {

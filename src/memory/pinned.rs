@@ -81,7 +81,7 @@ impl<'a> PinnedBytes<'a> {
 
     #[inline]
     pub(crate) fn hazards(&self) -> &'a Hazards {
-        self.0.hazards()
+        &self.0.hazards
     }
 
     /// Those bytes, as a part of an operation.
@@ -161,10 +161,8 @@ enum How {
 
 #[cold]
 fn still_used(operation: &'static str, range: &Range<usize>) -> Error {
-    let what = Found::Numbers(
-        |[start, end]| format!("the device still uses bytes {start} .. {end}"),
-        [range.start, range.end],
-    );
+    let text = |[start, end]: [usize; 2]| format!("the device still uses bytes {start} .. {end}");
+    let what = Found::Numbers(text, [range.start, range.end]);
     let remedy = "try again later, or make the call without try_ in its name, which waits";
     Error::new(ErrorKind::NotReady, operation, what, remedy)
 }
@@ -283,7 +281,7 @@ impl PinnedBuf<u8> {
 
     /// Whether no device use of the buffer is pending. Does not block.
     pub(crate) fn is_idle(&self) -> Result<bool> {
-        Ok(self.region.block.hazards().poll(&(0..self.len), Access::Write)? == Poll::Done)
+        Ok(self.region.block.hazards.poll(&(0..self.len), Access::Write)? == Poll::Done)
     }
 }
 

@@ -166,7 +166,7 @@ impl<O: Send + 'static> Registration<O> {
             if self.context.is_current() { NotEnded::InUse(error) } else { NotEnded::Locked(error) }
         })?;
         let mut result = Ok(());
-        for user in self.block.hazards().pending(&(0..usize::MAX), Access::Write) {
+        for user in self.block.hazards.pending(&(0..usize::MAX), Access::Write).iter() {
             let finished = user.stream.finish(user.fence.position, operation);
             result = result.and(finished.map_err(NotEnded::InUse));
         }

@@ -113,25 +113,19 @@ impl Batches {
     }
 
     fn finish(&mut self, head: Head) -> Option<Result<DeviceBatch>> {
-        let ticket = match head {
-            Head::Ready(ticket) => ticket,
-            Head::End | Head::Pending => {
-                self.ended = true;
-                return None;
-            }
+        let Head::Ready(ticket) = head else {
+            self.ended = true;
+            return None;
         };
         let ordered = ticket.map_or(Ok(()), |ticket| self.stream.wait_for(&ticket));
         if ordered.as_ref().is_err_and(is_callers_doing) {
             return ordered.err().map(Err);
         }
         match self.core.take()? {
-            Outcome::Batch(copied) => {
-                if let Err(error) = ordered {
-                    return Some(Err(error));
-                }
+            Outcome::Batch(copied) => Some(ordered.map(|()| {
                 self.progress.count_yielded();
-                Some(Ok(DeviceBatch::new(copied, &self.recycler)))
-            }
+                DeviceBatch::new(copied, &self.recycler)
+            })),
             Outcome::Failed(error) => Some(Err(error)),
             Outcome::Panicked(payload) => {
                 self.ended = true;

@@ -242,12 +242,11 @@ impl Timeline {
 
     fn check_thread(&self, operation: &'static str) -> Result<()> {
         match self.origin {
-            Origin::PerThread(owner) if owner != std::thread::current().id() => Err(Error::new(
-                ErrorKind::WrongThread,
-                operation,
-                "the per-thread default stream was opened by another thread",
-                Remedy::OpenOnItsThread,
-            )),
+            Origin::PerThread(owner) if owner != std::thread::current().id() => {
+                let what = "the per-thread default stream was opened by another thread";
+                let remedy = Remedy::OpenOnItsThread;
+                Err(Error::new(ErrorKind::WrongThread, operation, what, remedy))
+            }
             _ => Ok(()),
         }
     }

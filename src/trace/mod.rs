@@ -76,7 +76,7 @@ use crate::error::{Refused, Result};
 /// the recording is [stopped](Self::stop) or dropped.
 #[derive(Debug, Default)]
 pub struct Recording {
-    recorder: Arc<Recorder>,
+    pub(crate) recorder: Arc<Recorder>,
 }
 
 impl Recording {
@@ -84,10 +84,6 @@ impl Recording {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
-    }
-
-    pub(crate) fn recorder(&self) -> &Arc<Recorder> {
-        &self.recorder
     }
 
     /// Ends the recording, and returns its trace. Blocks until all recorded work is complete.

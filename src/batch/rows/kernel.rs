@@ -107,10 +107,6 @@ pub(super) fn enqueue(
         unsafe { driver.move_rows(raw, direction.kind(), &rows) }
     };
     let describe = || format!("copying {} rows of {} bytes", tables.count, tables.row);
-    door.moving(tables.count * tables.row * tables.layers.len()).ordered(
-        &operands,
-        Fencing::Own,
-        launch,
-        describe,
-    )
+    let bytes = tables.count * tables.row * tables.layers.len();
+    door.moving(bytes).ordered(&operands, Fencing::Own, launch, describe)
 }

@@ -70,10 +70,8 @@ impl Stream {
         let row = row_length::<T>(door, rows.len(), &indices)?;
         let table = HostSide::read(table.into(), rows.context());
         let layers = vec![(table, rows.into())];
-        self.move_rows(
-            door,
-            Tables::new::<T>(door, Direction::Up, layers, row, indices, (..).into())?,
-        )
+        let tables = Tables::new::<T>(door, Direction::Up, layers, row, indices, (..).into())?;
+        self.move_rows(door, tables)
     }
 
     /// Scatters rows to a table in host memory: row `indices[i]` of `table` gets row `i` of `rows`.
@@ -97,10 +95,8 @@ impl Stream {
         let row = row_length::<T>(door, rows.len(), &indices)?;
         let table = HostSide::write(table.into(), rows.context());
         let layers = vec![(table, rows.into())];
-        self.move_rows(
-            door,
-            Tables::new::<T>(door, Direction::Down, layers, row, (..).into(), indices)?,
-        )
+        let tables = Tables::new::<T>(door, Direction::Down, layers, row, (..).into(), indices)?;
+        self.move_rows(door, tables)
     }
 
     /// Copies blocks of the tables of many layers: in each layer, block `to[i]` of the destination
@@ -193,18 +189,16 @@ impl Stream {
 /// The elements of a row, if the named rows have `elements` in total.
 fn row_length<T>(door: Door<'_>, elements: usize, indices: &Indices<'_>) -> Result<usize> {
     match indices.count() {
-        None => Err(Error::invalid(
-            door.operation,
-            "`..` does not say how long a row is",
-            "name the rows, or copy the table: upload, download",
-        )),
+        None => {
+            let remedy = "name the rows, or copy the table: upload, download";
+            Err(Error::invalid(door.operation, "`..` does not say how long a row is", remedy))
+        }
         Some(0) => door.check_lengths::<T>(0, elements).map(|()| 1),
         Some(count) if elements.is_multiple_of(count) => Ok(elements / count),
-        Some(count) => Err(Error::new(
-            ErrorKind::LengthMismatch,
-            door.operation,
-            format!("{} are not {count} rows of equal length", counted::<T>(elements)),
-            "give as much as the rows have together",
-        )),
+        Some(count) => {
+            let what = format!("{} are not {count} rows of equal length", counted::<T>(elements));
+            let remedy = "give as much as the rows have together";
+            Err(Error::new(ErrorKind::LengthMismatch, door.operation, what, remedy))
+        }
     }
 }

@@ -153,14 +153,17 @@ impl<K: Kind> Table<K> {
 
     /// The object of an entry, for a call with this kind of access.
     #[inline(always)]
-    pub(super) fn enter<A: How>(&'static self, entry: Entry) -> Result<Call<K, A>, Miss> {
+    pub(super) fn enter<const SHARES: bool>(
+        &'static self,
+        entry: Entry,
+    ) -> Result<Call<K, SHARES>, Miss> {
         let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
         let here = record();
         let inside = if K::SHARED {
-            assert!(A::SHARES, "calls on it are never exclusive");
+            assert!(SHARES, "calls on it are never exclusive");
             inside::enter(slot, entry.generation, name, here)
         } else {
-            home::enter(slot, entry.generation, name, A::ACCESS, here, records)
+            home::enter(slot, entry.generation, name, access(SHARES), here, records)
         };
         match inside {
             Ok(place) => Ok(Call { slot, entry, place, here: PhantomData }),
@@ -172,13 +175,13 @@ impl<K: Kind> Table<K> {
     }
 
     /// As [`enter`](Self::enter), for a call that may end on another thread.
-    pub(super) fn enter_counted<A: How>(
+    pub(super) fn enter_counted<const SHARES: bool>(
         &'static self,
         entry: Entry,
-    ) -> Result<Counted<Call<K, A>>, Miss> {
+    ) -> Result<Counted<Call<K, SHARES>>, Miss> {
         const { assert!(!K::SHARED, "calls on it are in their threads' records") };
         let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
-        home::enter_counted(slot, entry.generation, name, A::ACCESS, record(), records)?;
+        home::enter_counted(slot, entry.generation, name, access(SHARES), record(), records)?;
         Ok(Counted(Call { slot, entry, place: None, here: PhantomData }))
     }
 
@@ -263,48 +266,34 @@ fn place(index: u32) -> (usize, usize) {
 }
 
 /// A call that is inside an object, until this drops.
-pub(super) struct Call<K: Kind, A: How> {
+pub(super) struct Call<K: Kind, const SHARES: bool> {
     slot: &'static Slot<K::Object>,
     entry: Entry,
     /// The place in the thread's record; without one, the slot counts the call.
     place: Option<Place>,
     /// Not `Send`, because of the place.
-    here: PhantomData<(*const (), A)>,
+    here: PhantomData<*const ()>,
 }
 
 /// A call shares an object.
-pub(super) type Inside<K> = Call<K, Sharing>;
+pub(super) type Inside<K> = Call<K, true>;
 /// A call has an object alone.
-pub(super) type Alone<K> = Call<K, Exclusive>;
+pub(super) type Alone<K> = Call<K, false>;
 
-/// How a call uses its object.
-pub(super) trait How {
-    const ACCESS: Access;
-    const SHARES: bool;
+#[inline(always)]
+const fn access(shares: bool) -> Access {
+    if shares { SHARED } else { ALONE }
 }
 
-pub(super) enum Sharing {}
-pub(super) enum Exclusive {}
-
-impl How for Sharing {
-    const ACCESS: Access = SHARED;
-    const SHARES: bool = true;
-}
-
-impl How for Exclusive {
-    const ACCESS: Access = ALONE;
-    const SHARES: bool = false;
-}
-
-impl<K: Kind, A: How> Drop for Call<K, A> {
+impl<K: Kind, const SHARES: bool> Drop for Call<K, SHARES> {
     #[inline(always)]
     fn drop(&mut self) {
-        let freed = inside::leave(self.slot, self.entry.generation, A::ACCESS, &self.place);
+        let freed = inside::leave(self.slot, self.entry.generation, access(SHARES), &self.place);
         K::table().finish(self.slot, self.entry, freed);
     }
 }
 
-impl<K: Kind, A: How> Deref for Call<K, A> {
+impl<K: Kind, const SHARES: bool> Deref for Call<K, SHARES> {
     type Target = K::Object;
 
     #[inline(always)]
@@ -351,9 +340,9 @@ pub(super) struct Counted<Guard>(Guard);
 
 // SAFETY: the object is `Send` and `Sync`. The slot counts the call, so any thread may end it: the
 // call is in no thread's record.
-unsafe impl<K: Kind, A: How> Send for Counted<Call<K, A>> {}
+unsafe impl<K: Kind, const SHARES: bool> Send for Counted<Call<K, SHARES>> {}
 // SAFETY: as above; a shared reference gives access only to a shared object.
-unsafe impl<K: Kind, A: How> Sync for Counted<Call<K, A>> {}
+unsafe impl<K: Kind, const SHARES: bool> Sync for Counted<Call<K, SHARES>> {}
 
 impl<Guard: Deref> Deref for Counted<Guard> {
     type Target = Guard::Target;

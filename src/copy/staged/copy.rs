@@ -184,7 +184,7 @@ impl<'e> StagedTransfer<'e, '_> {
         layout.fill(&mut progress.cursor, self.transfer.entries, &self.transfer.survey.sums, sizes);
         layout.number = progress.portions;
         progress.portions += 1;
-        progress.done += layout.bytes();
+        progress.done += layout.bytes;
         Ok(Some(taken))
     }
 
@@ -211,18 +211,18 @@ impl<'e> StagedTransfer<'e, '_> {
         let whole = slot.host().operand(0..slot.host().len(), direction.access(Side::Host));
         // A single run does not need a batch.
         let route = match self.route {
-            Route::BatchCall if layout.runs().len() == 1 => Route::Copies,
+            Route::BatchCall if layout.runs.len() == 1 => Route::Copies,
             route => route,
         };
         let items = Items {
             at: slot.address(layout.items_at()).expose_provenance() as u64,
-            count: layout.parts(),
-            bytes: layout.bytes(),
+            count: layout.parts,
+            bytes: layout.bytes,
         };
-        self.transfer.door.moving(layout.bytes()).portion(
+        self.transfer.door.moving(layout.bytes).portion(
             &[whole],
             |driver, raw| {
-                let copies = layout.runs().iter().map(|run| {
+                let copies = layout.runs.iter().map(|run| {
                     direction.item(slot.address(run.slot.start), run.device, run.slot.len())
                 });
                 // SAFETY: the stream is live. Each run lies in one slot, page-locked in one piece,
@@ -234,7 +234,7 @@ impl<'e> StagedTransfer<'e, '_> {
                 // `open`, keep the host from the slot until then.
                 unsafe { issue(driver, raw, direction.kind(), route, copies, items) }
             },
-            || format!("copying {} bytes by way of page-locked memory", layout.bytes()),
+            || format!("copying {} bytes by way of page-locked memory", layout.bytes),
             |fence| self.transfer.add(fence),
         )
     }

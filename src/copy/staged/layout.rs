@@ -105,9 +105,9 @@ struct Unit {
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     units: Vec<Unit>,
-    runs: Vec<Run>,
-    parts: usize,
-    bytes: usize,
+    pub(super) runs: Vec<Run>,
+    pub(super) parts: usize,
+    pub(super) bytes: usize,
     used: usize,
     /// How much of the slot could be used.
     piece: usize,
@@ -282,16 +282,6 @@ impl Layout {
         walk(self.units[unit], self.piece, entries)
     }
 
-    /// The number of parts.
-    pub(super) fn parts(&self) -> usize {
-        self.parts
-    }
-
-    /// The number of bytes of entries.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
     /// The number of bytes of the slot that the parts take, including the gaps.
     #[cfg(test)]
     fn used(&self) -> usize {
@@ -301,11 +291,6 @@ impl Layout {
     /// The offset of the items in the slot.
     pub(super) fn items_at(&self) -> usize {
         self.used.next_multiple_of(align_of::<Item>())
-    }
-
-    /// The runs for the copy engine, as few as possible. None if a kernel gets items.
-    pub(super) fn runs(&self) -> &[Run] {
-        &self.runs
     }
 
     /// The entry that the slot's last byte belongs to, and whether it is that entry's last.
@@ -361,7 +346,7 @@ mod tests {
     fn parts(layout: &Layout, list: &Ranges) -> Vec<Part> {
         let units = (0..layout.units()).flat_map(|unit| layout.unit(unit, list));
         let parts: Vec<_> = units.collect();
-        assert!(parts.iter().map(|part| part.0).eq(0..layout.parts()), "numbered in order");
+        assert!(parts.iter().map(|part| part.0).eq(0..layout.parts), "numbered in order");
         parts.into_iter().map(|part| part.1).collect()
     }
 
@@ -393,12 +378,12 @@ mod tests {
             assert!(layout.used() >= end && (sizes.items || layout.used() == end));
             let items = parts.len() * size_of::<Item>();
             assert!(!sizes.items || layout.items_at() + items <= sizes.piece.max(LEAST + 64));
-            let in_runs: usize = layout.runs().iter().map(|run| run.slot.len()).sum();
+            let in_runs: usize = layout.runs.iter().map(|run| run.slot.len()).sum();
             let in_parts: usize = parts.iter().map(|part| part.bytes).sum();
-            assert!(layout.bytes() == in_parts && (in_runs == in_parts || sizes.items));
+            assert!(layout.bytes == in_parts && (in_runs == in_parts || sizes.items));
             for (part, run) in parts.iter().flat_map(|part| {
                 let its = |run: &&Run| run.slot.contains(&part.offset);
-                layout.runs().iter().find(its).map(|run| (part, run))
+                layout.runs.iter().find(its).map(|run| (part, run))
             }) {
                 assert!(part.offset + part.bytes <= run.slot.end);
                 assert_eq!(part.device, run.device + (part.offset - run.slot.start) as u64);
@@ -446,7 +431,7 @@ mod tests {
             &Sums::default(),
             Sizes { piece: 4096, unit: 300, items: false },
         );
-        assert_eq!(layout.runs(), [Run { slot: 0..1000, device: 0x1000, home: 0 }]);
+        assert_eq!(layout.runs, [Run { slot: 0..1000, device: 0x1000, home: 0 }]);
         assert_eq!(layout.units(), 4);
     }
 
@@ -469,7 +454,7 @@ mod tests {
             &Sums::default(),
             Sizes { piece: 4096, unit: 4096, items: false },
         );
-        let runs = layout.runs().iter().map(|run| (run.device, run.slot.len()));
+        let runs = layout.runs.iter().map(|run| (run.device, run.slot.len()));
         let runs: Vec<_> = runs.collect();
         assert_eq!(runs, [(0x1000, 128), (0x1080, 128)]);
     }

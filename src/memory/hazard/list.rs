@@ -94,20 +94,8 @@ impl Few {
         self.places[0].is_none()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Use> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Use> {
         self.places.iter().flatten().chain(&self.more)
-    }
-}
-
-impl IntoIterator for Few {
-    type Item = Use;
-    type IntoIter = std::iter::Chain<
-        std::iter::Flatten<std::array::IntoIter<Option<Use>, 4>>,
-        std::vec::IntoIter<Use>,
-    >;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.places.into_iter().flatten().chain(self.more)
     }
 }
 

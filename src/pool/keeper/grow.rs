@@ -123,21 +123,13 @@ pub(crate) enum NotLocked {
     Runtime(&'static str, CudaCode),
 }
 
-/// How memory may be registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parts {
-    /// In one call.
-    One,
-    /// With at most this many bytes in a call, and in smaller parts if the system refuses that.
-    UpTo(usize),
-}
-
-/// Page-locks `bytes`, a multiple of a page, aligned to `align`. Blocks for a time that grows with
-/// the size.
+/// Page-locks `bytes`, a multiple of a page, aligned to `align`: in one call, or with at most as
+/// many bytes in a call as `parts` says, and in smaller parts if the system refuses that. Blocks
+/// for a time that grows with the size.
 pub(crate) fn page_lock(
     context: &Context,
     options: &Options,
-    parts: Parts,
+    parts: Option<usize>,
     bytes: usize,
     align: usize,
 ) -> Result<(SlabMemory, Fallbacks), NotLocked> {
@@ -208,14 +200,11 @@ fn register(
     driver: &dyn Driver,
     context: &Context,
     options: &Options,
-    parts: Parts,
+    parts: Option<usize>,
     pages: Pages,
 ) -> Result<SlabMemory, NotLocked> {
     let (ptr, bytes) = (pages.ptr(), pages.bytes());
-    let mut part = match parts {
-        Parts::One => usize::MAX,
-        Parts::UpTo(largest) => largest,
-    };
+    let mut part = parts.unwrap_or(usize::MAX);
     // The pages leak if they may still be page-locked.
     let pages = ManuallyDrop::new(pages);
     loop {
@@ -228,7 +217,7 @@ fn register(
             context.quarantine(bytes, "that were to grow a pool");
             return Err(NotLocked::Runtime("cudaHostRegister", code));
         }
-        let may_shrink = parts != Parts::One && may_be_too_large(code);
+        let may_shrink = parts.is_some() && may_be_too_large(code);
         let smaller = smaller_part(part.min(bytes)).filter(|_| may_shrink);
         match smaller {
             Some(smaller) if registered == 0 => part = smaller,

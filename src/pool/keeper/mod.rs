@@ -34,7 +34,7 @@ use super::{errors, trace};
 use crate::error::Result;
 use crate::process::thread::{self, Thread};
 use crate::trace::Kind;
-use grow::{Parts, page_lock};
+use grow::page_lock;
 
 /// How long the keeper waits for more work before it ends.
 const LINGER: Duration = Duration::from_millis(50);
@@ -251,7 +251,7 @@ impl Core {
         let parts = {
             let books = self.lock();
             let several = bytes > books.store.smallest_growth(size);
-            if several { Parts::One } else { Parts::UpTo(books.largest_part) }
+            if several { None } else { Some(books.largest_part) }
         };
         let start = Instant::now();
         let grown = {

@@ -68,7 +68,7 @@ impl Pool {
         let index = (block.ptr().addr().get() - self.first) / PAGE;
         let buffer =
             Buffer { block: ManuallyDrop::new(block), contents: self.contents.clone(), index };
-        assert!(buffer.block.hazards().all_complete(), "a device still uses it");
+        assert!(buffer.block.hazards.all_complete(), "a device still uses it");
         buffer.touch();
         buffer
     }
@@ -142,7 +142,7 @@ impl Buffer {
 
     /// An operation on `stream` uses the buffer until the device is past `position`.
     pub fn used_by(&self, stream: &Arc<Timeline>, position: u64) {
-        self.block.hazards().note(stream, position);
+        self.block.hazards.note(stream, position);
     }
 }
 
