@@ -56,6 +56,16 @@ int pinlane_launch(const char *name, void *stream, const pinlane_use *uses, size
  * nothing. */
 void pinlane_used(const pinlane_use *uses, size_t count);
 
+/* This thread's CUDA calls do this for the user from now on, such as
+ * "copy_ float32[256, 1024] cpu -> cuda:0"; NULL: nothing is known any more. Findings carry it:
+ * each operation of a race has it in its text and as "label" in its JSON. The text is copied and
+ * kept until the process ends, each text once. It is cheap, and no CUDA call. */
+void pinlane_label(const char *text);
+
+/* The program needs something that nothing stands in for: a finding of kind "Unsupported" with this
+ * text and the line of the caller. Not inside work, where it does nothing. */
+void pinlane_unsupported(const char *what);
+
 #ifdef __cplusplus
 }
 #endif

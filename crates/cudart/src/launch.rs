@@ -4,13 +4,14 @@
 //! A launch owns the program's data. When nothing needs a launch any more, its data is dropped at
 //! the end of the next call, with nothing locked: the program may then make calls.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use pinlane_driver::CudaCode;
-use pinlane_emulator::DeclaredUse;
+use pinlane_emulator::{DeclaredUse, Emulator};
 
 use crate::abi::Handle;
 use crate::driver::contexts::stream;
@@ -190,18 +191,45 @@ unsafe extern "C" fn pinlane_launch(
     data: *mut c_void,
     drop: Option<Function>,
 ) -> c_int {
-    let is_complete = !name.is_null() && work.is_some();
+    let has_function = work.is_some();
     let work = Work::new(work, data, drop);
     boundary::call("pinlane_launch", move |gpu| {
         // SAFETY: the caller says that there are so many.
         let uses = unsafe { listed(uses, count) };
-        let uses = uses.filter(|_| is_complete).ok_or(CudaCode::INVALID_VALUE)?;
-        // SAFETY: not NULL; the caller says that it is a text of C.
-        let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
+        let uses = uses.filter(|_| has_function).ok_or(CudaCode::INVALID_VALUE)?;
+        // SAFETY: the caller says that it is NULL or a text of C.
+        let name = unsafe { text(name) }.ok_or(CudaCode::INVALID_VALUE)?;
         let stream = stream(gpu, handle, false)?;
         // SAFETY: `pinlane_launch` demands of the program's function what is demanded here.
         unsafe { gpu.launch_declared(stream, kept(&name), &uses, Box::new(move || work.run())) }
     })
+}
+
+/// The text at a pointer of C; `None` if it is NULL.
+///
+/// # Safety
+///
+/// * `text` is NULL, or a text that ends with NUL, and stays as it is while the result is used.
+unsafe fn text<'a>(text: *const c_char) -> Option<Cow<'a, str>> {
+    // SAFETY: not NULL, so it is a text of C: promised by the caller.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+}
+
+/// See `pinlane_dropin.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pinlane_label(label: *const c_char) {
+    // SAFETY: the caller says that it is NULL or a text of C.
+    Emulator::label_calls(unsafe { text(label) }.map(|label| kept(&label)));
+}
+
+/// See `pinlane_dropin.h`.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn pinlane_unsupported(what: *const c_char) {
+    boundary::call("pinlane_unsupported", |gpu| {
+        // SAFETY: the caller says that it is NULL or a text of C.
+        gpu.unsupported(&unsafe { text(what) }.ok_or(CudaCode::INVALID_VALUE)?);
+        Ok(())
+    });
 }
 
 /// See `pinlane_dropin.h`.

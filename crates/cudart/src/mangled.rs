@@ -3,6 +3,32 @@
 //! Only what the sizes of are known is read: plain functions, built-in types, pointers. Everything
 //! else (templates, structs by value) gives no sizes.
 
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+use crate::stand_ins::find;
+
+/// The name as the source has it, if the program brings what reads such names (libstdc++ and
+/// libc++ do).
+pub fn demangled(name: &str) -> String {
+    type Demangle =
+        unsafe extern "C" fn(*const c_char, *mut c_char, *mut usize, *mut c_int) -> *mut c_char;
+    let read = || {
+        let function = find("__cxa_demangle")?;
+        let name = CString::new(name).ok()?;
+        let null = std::ptr::null_mut();
+        // SAFETY: the function of that name is of that type (Itanium C++ ABI); the name ends with a
+        // NUL. The result is NULL, or a text that ends with NUL, and the caller's to free.
+        unsafe {
+            let demangle = std::mem::transmute::<*mut c_void, Demangle>(function);
+            let text = demangle(name.as_ptr(), null, null.cast(), null.cast());
+            let copy = (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into());
+            libc::free(text.cast());
+            copy
+        }
+    };
+    read().unwrap_or_else(|| name.to_owned())
+}
+
 /// The plain name of a function: `_Z6vecAddPKfPfi` is `vecAdd`, `_ZN2ns3addEPf` is `add`.
 pub fn plain_name(mangled: &str) -> Option<&str> {
     let rest = mangled.strip_prefix("_Z")?;

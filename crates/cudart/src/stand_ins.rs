@@ -57,7 +57,7 @@ struct Known {
     sizes: Option<Vec<usize>>,
 }
 
-fn find(symbol: &str) -> Option<*mut c_void> {
+pub fn find(symbol: &str) -> Option<*mut c_void> {
     let name = CString::new(symbol).ok()?;
     // SAFETY: the name ends with a NUL.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
@@ -129,8 +129,9 @@ impl Arguments {
 ///
 /// # Errors
 ///
-/// `INVALID_CONFIGURATION` for an impossible block or grid; `INVALID_VALUE` where arguments
-/// are missing; what the machine says of the stream.
+/// `INVALID_CONFIGURATION` for an impossible block or grid; `INVALID_VALUE` where arguments are
+/// missing; `NOT_SUPPORTED`, with a finding, if there is no stand-in and the environment asks to
+/// stop there; what the machine says of the stream.
 pub fn launch(
     gpu: &Emulator,
     kernel: &Kernel,
@@ -149,6 +150,11 @@ pub fn launch(
     let sizes = known.as_ref().map_or_else(|| kernel.known_sizes(), |known| known.sizes.clone());
     say_read(gpu, args, &sizes.unwrap_or_default());
     let Some(known) = known else {
+        if stops() {
+            let name = mangled::demangled(&kernel.name);
+            gpu.unsupported(&format!("kernel {name} has no stand-in, and does not run"));
+            return Err(CudaCode::NOT_SUPPORTED);
+        }
         remark_once(&kernel.name);
         // SAFETY: it does nothing.
         return unsafe { gpu.launch(stream, interned(&kernel.name), &[], None) };
@@ -170,6 +176,18 @@ pub fn launch(
     let words = arguments.values.concat();
     // SAFETY: as above; the arguments are the launch's own.
     unsafe { gpu.launch(stream, name, &words, Some(Box::new(move || call(arguments.list())))) }
+}
+
+/// Whether a kernel without a stand-in must not be launched.
+fn stops() -> bool {
+    const KERNELS: &str = "PINLANE_CUDART_KERNELS";
+    static STOPS: LazyLock<bool> =
+        LazyLock::new(|| match &*environment::variable(KERNELS, "skip".to_owned()) {
+            "skip" => false,
+            "stop" => true,
+            _ => environment::misunderstood(KERNELS),
+        });
+    *STOPS
 }
 
 /// Says that a launch reads its arguments, where an operation may still write to them.

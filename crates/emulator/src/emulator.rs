@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::finding::Finding;
 use super::machine::{CaptureMode, Machine, Usage};
 use super::memory::device::MAX_DEVICES;
-use super::races::{Knowledge, LookUp};
+use super::races::{Knowledge, LookUp, label_calls};
 use super::schedule::execution::Execution;
 use super::schedule::{Path, Replay};
 use super::shared::Shared;
@@ -279,6 +279,13 @@ impl Emulator {
     /// no call.
     pub fn look_up_lines(&self, look_up: LookUp) {
         self.with(|machine| machine.races.look_up_sites(look_up));
+    }
+
+    /// What the calling thread's calls do for the user from now on, on all machines, in the words
+    /// of a library that makes them; `None` if nothing is known. [Races](super::RacingUse::label)
+    /// carry it. Texts are compared by their addresses first.
+    pub fn label_calls(label: Option<&'static str>) {
+        label_calls(label);
     }
 
     /// A machine with one device that runs everything at once.

@@ -50,6 +50,10 @@ pub enum FindingKind {
     /// [`Finding::race`] names both. It is found in any mode and with any seed, though the run
     /// itself may have gone well.
     Race,
+    /// The program needs something that the emulated device does not do: a kernel without a
+    /// stand-in, where the program must not go on without it; or what a library says that runs its
+    /// own operations on the device ([`Emulator::unsupported`](super::Emulator::unsupported)).
+    Unsupported,
 }
 
 /// One observed misuse.

@@ -3,7 +3,8 @@
 use crate::in_all_modes;
 use crate::support::{library, program};
 
-const FUNCTIONS: [&str; 2] = ["pinlane_launch", "pinlane_used"];
+const FUNCTIONS: [&str; 4] =
+    ["pinlane_label", "pinlane_launch", "pinlane_unsupported", "pinlane_used"];
 
 #[test]
 fn the_functions_of_its_own_are_exported_by_both_libraries_and_no_others() {
@@ -49,6 +50,23 @@ fn declared_uses_that_nothing_orders_race_in_every_run() {
     }
     in_all_modes(&app.given("others"), |run| {
         assert_eq!((run.status, run.kinds()), (Some(0), vec![]), "{run:?}");
+    });
+}
+
+#[test]
+fn findings_carry_labels_and_what_is_unsupported() {
+    in_all_modes(&program("declared", None).given("labels"), |run| {
+        let kinds = ["Race", "Race", "Unsupported", "Unsupported"];
+        assert_eq!((run.status, run.kinds()), (Some(0), kinds.to_vec()), "{run:?}");
+        let [plain, both, unsupported, inner] = &run.findings[..] else { panic!("{run:?}") };
+        let (zero, add) = ("zero_ float32[300, 64]", "add_ float32[300, 64]");
+        let (zeroed, added) = (format!("\"label\":\"{zero}\""), format!("\"label\":\"{add}\""));
+        assert!(plain.contains(&zeroed) && plain.contains("\"label\":null"), "{plain}");
+        assert!(both.contains(&zeroed) && both.contains(&added), "{both}");
+        assert!(both.contains(&format!("stream B #2  {add}\\u000a")), "{both}");
+        let said = "aten::nothing has no CPU operator\\u000a  called at declared.cpp:";
+        assert!(unsupported.contains(said) && !unsupported.contains("called for"), "{unsupported}");
+        assert!(inner.contains("  called for inner\""), "{inner}");
     });
 }
 

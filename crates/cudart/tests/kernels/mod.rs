@@ -15,6 +15,21 @@ fn kernels_run_as_their_stand_ins_in_the_order_of_their_stream() {
     });
 }
 
+#[test]
+fn a_kernel_without_a_stand_in_can_stop_the_program() {
+    let app = program("kernels", None);
+    let run = app.with("eager", 0, &[("PINLANE_CUDART_KERNELS", "stop")]);
+    assert_eq!((run.status, run.kinds()), (Some(1), vec!["Unsupported"]), "{run:?}");
+    let finding =
+        "kernel unknown() has no stand-in, and does not run\\u000a  called at kernels.cpp:";
+    assert!(run.findings[0].contains(finding), "{run:?}");
+    assert!(run.stdout.contains("cudaErrorNotSupported") && run.stderr.is_empty(), "{run:?}");
+    let run = app.with("eager", 0, &[("PINLANE_CUDART_KERNELS", "skip")]);
+    assert_eq!((run.status, &*run.stdout), (Some(0), "added\n"), "{run:?}");
+    let run = app.with("eager", 0, &[("PINLANE_CUDART_KERNELS", "perhaps")]);
+    assert_eq!(run.status, Some(125), "{run:?}");
+}
+
 /// What nvcc writes for a kernel, and NVIDIA's headers, are not the program's own.
 #[test]
 fn a_launch_is_where_the_program_launches() {

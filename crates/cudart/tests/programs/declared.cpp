@@ -173,6 +173,19 @@ int main(int, char **argv) {
     add("too late", first, make(table, 0, 1, 1));
     EXPECT(cudaDeviceSynchronize() == cudaErrorIllegalAddress && ran == 0);
     return 0;
+  } else if (how == "labels") {
+    pinlane_label("zero_ float32[300, 64]");
+    OK(cudaMemsetAsync(table, 0, 8, first));
+    OK(cudaMemsetAsync(table + 2, 0, 4, first));
+    pinlane_label(nullptr);
+    OK(cudaMemsetAsync(table, 0, 4, second));
+    pinlane_label("add_ float32[300, 64]");
+    add("labelled", second, make(table, 2, 1, 1));
+    pinlane_label(nullptr);
+    pinlane_unsupported("aten::nothing has no CPU operator");
+    pinlane_label("inner");
+    pinlane_unsupported("another one");
+    pinlane_label(nullptr);
   } else if (how == "never") {
     add("never", first, make(table, 0, columns, 1));
     return 0;

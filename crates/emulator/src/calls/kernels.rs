@@ -93,6 +93,12 @@ impl Emulator {
         })
     }
 
+    /// Reports that the program needs something that the device does not do
+    /// ([`FindingKind::Unsupported`]).
+    pub fn unsupported(&self, what: &str) {
+        self.with(|machine| machine.report(FindingKind::Unsupported, what));
+    }
+
     /// Fails, with a finding, unless the stream is of the current device (rule 18).
     fn check_current(&self, stream: RawStream, name: &str) -> DriverResult<()> {
         let current = self.current_device();

@@ -23,11 +23,12 @@ pub(crate) struct Epoch {
     pub(super) position: u64,
 }
 
-/// Which call it is, and where it was made, as a number.
-#[derive(Clone, Copy, Debug)]
+/// Which call it is, where it was made, and what for; the last two as numbers.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Called {
     pub(super) number: u64,
     pub(crate) site: u32,
+    pub(super) label: u32,
 }
 
 /// For each agent, up to which position it is known. Shared until it changes.

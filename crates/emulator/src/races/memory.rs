@@ -128,7 +128,7 @@ fn containing(map: &mut BTreeMap<u64, Allocation>, address: u64) -> Option<&mut 
 
 #[cfg(test)]
 mod tests {
-    use super::super::clock::Epoch;
+    use super::super::clock::{Called, Epoch};
     use super::*;
 
     struct Everybody {
@@ -152,7 +152,7 @@ mod tests {
     fn free(memory: &mut Memory, start: u64, knows: bool) {
         let at = Epoch { agent: 0, position: 1 };
         let access = RacingAccess::Free;
-        let free = Use { start, bytes: 10, access, ..Use::by(at, None, 0, 0) };
+        let free = Use { start, bytes: 10, access, ..Use::by(at, None, Called::default()) };
         let found = memory.touch(free, &Everybody { knows }, &mut Vec::new());
         assert_eq!(found.map(|origin| origin.start), Some(start));
     }

@@ -8,7 +8,8 @@
 //!   agents    streams and host threads, and what each knows      clock   vector clocks
 //!   memory    the allocations                                    shadow  who used which bytes
 //!   report    races as values and texts                          site    where calls are made
-//!   function  the host function that runs                        trail   the steps that led there
+//!   function  the host function that runs                        label   what calls are made for
+//!   trail     the steps that led there
 //! ```
 //!
 //! # Invariants
@@ -22,6 +23,7 @@
 mod agents;
 mod clock;
 mod function;
+mod label;
 mod memory;
 mod report;
 mod shadow;
@@ -32,6 +34,7 @@ use std::collections::{HashMap, HashSet};
 use std::num::{NonZeroU32, NonZeroU64};
 
 use self::agents::Agents;
+use self::label::Labels;
 use self::memory::{Memory, Origin};
 use self::shadow::{Conflict, Use, View};
 use self::site::Sites;
@@ -43,6 +46,7 @@ use pinlane_driver::{Call, Item, Ordinal};
 
 pub(super) use self::agents::Kind;
 pub(super) use self::clock::{Agent, Called, Epoch, Knowledge};
+pub(super) use self::label::label_calls;
 pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
 pub use self::site::{Callers, LookUp, Site, leave_out};
 
@@ -67,6 +71,7 @@ pub(super) struct Races {
     agents: Agents,
     memory: Memory,
     sites: Sites,
+    labels: Labels,
     trail: Trail,
     events: u32,
     running: Option<Running>,
@@ -110,8 +115,7 @@ pub(super) struct Side {
     pub(super) access: RacingAccess,
     pub(super) start: usize,
     pub(super) bytes: usize,
-    /// Where the call was made, as a number.
-    pub(super) site: u32,
+    pub(super) called: Called,
 }
 
 impl Side {
@@ -149,6 +153,7 @@ impl Races {
     #[inline]
     pub(super) fn begin_turn(&mut self) {
         self.sites.set_callers();
+        self.labels.set_current();
     }
 
     /// Calls are known by their callers; `look_up` finds their lines.
@@ -156,11 +161,13 @@ impl Races {
         self.sites.look_up_by(look_up);
     }
 
-    /// The line of a finding's text that says where the call was made, if calls are known by their
-    /// callers.
+    /// The lines of a finding's text that say where the call was made, if calls are known by their
+    /// callers, and what for.
     pub(super) fn called_at(&self) -> String {
         let site = self.here().filter(|_| self.sites.are_looked_up());
-        site.map_or(String::new(), |site| format!("\n  called at {site}"))
+        let site = site.map_or(String::new(), |site| format!("\n  called at {site}"));
+        let label = self.labels.get(self.labels.current());
+        site + &label.map_or(String::new(), |label| format!("\n  called for {label}"))
     }
 
     /// The latest epoch of an agent.
@@ -177,7 +184,7 @@ impl Races {
     #[inline]
     pub(super) fn called(&self) -> Called {
         let number = self.runs.map_or(self.calls, NonZeroU64::get);
-        Called { number, site: self.sites.current() }
+        Called { number, site: self.sites.current(), label: self.labels.current() }
     }
 
     /// Where the call is made.
@@ -191,7 +198,8 @@ impl Races {
     pub(super) fn exchange_called(&mut self, called: Called) -> Called {
         let number = NonZeroU64::new(called.number);
         let number = std::mem::replace(&mut self.runs, number).map_or(0, NonZeroU64::get);
-        Called { number, site: self.sites.exchange(called.site) }
+        let (site, label) = (self.sites.exchange(called.site), self.labels.exchange(called.label));
+        Called { number, site, label }
     }
 
     /// Says where the host made the access that was just found to race.
@@ -287,13 +295,13 @@ impl Races {
     #[inline]
     fn user(&mut self, at: Epoch, call: Option<Call>) -> Use {
         self.calls += 1;
-        Use::by(at, call, self.calls, self.sites.current())
+        let (number, site, label) = (self.calls, self.sites.current(), self.labels.current());
+        Use::by(at, call, Called { number, site, label })
     }
 
     /// The same by an operation that runs now.
     fn late_user(&self, knowledge: &Knowledge, call: Call) -> Use {
-        let Called { number, site } = self.called();
-        Use::by(knowledge.at(), Some(call), number, site)
+        Use::by(knowledge.at(), Some(call), self.called())
     }
 
     /// A stream will wait for the latest operation of another.
@@ -415,9 +423,10 @@ impl Races {
             return None;
         }
         let (start, bytes) = (side.start as u64, side.bytes as u64);
-        let by = Use::by(side.by, Some(side.call), 0, side.site);
+        let by = Use::by(side.by, Some(side.call), side.called);
         let first = Use { start, bytes, access: side.access, ..by };
-        let second = Use { at, call: None, access: RacingAccess::Write, site: 0, ..first };
+        let (access, called) = (RacingAccess::Write, Called::default());
+        let second = Use { at, call: None, access, called, ..first };
         let origin = self.memory.origin_of(start);
         Some(self.race(&first, &second, origin, start, bytes))
     }
@@ -500,8 +509,8 @@ impl Races {
             }
             // What a host function does is known when it runs, and what overtakes it at its call.
             // What a kernel or a move has used is known when it has run.
-            let is_swapped =
-                self.agents.overtakes(first.at, second.at) || second.number < first.number;
+            let is_swapped = self.agents.overtakes(first.at, second.at)
+                || second.called.number < first.called.number;
             let (first, second) = match is_swapped {
                 true => (second, first),
                 false => (first, second),
@@ -550,7 +559,8 @@ impl Races {
             access: used.access,
             agent: self.agents.name(used.at.agent),
             position: self.agents.position(used.at),
-            site: self.sites.get(used.site),
+            site: self.sites.get(used.called.site),
+            label: self.labels.get(used.called.label).map(str::to_owned),
             start: used.start,
             bytes: used.bytes,
         }

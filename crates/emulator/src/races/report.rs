@@ -79,6 +79,9 @@ pub struct RacingUse {
     /// Where the call was made, if [`Builder::sites`](crate::Builder::sites) is on and debug
     /// information says.
     pub site: Option<Site>,
+    /// What the call was made for, if the library says so that made it
+    /// ([`Emulator::label_calls`](crate::Emulator::label_calls)).
+    pub label: Option<String>,
     /// The first address that the operation uses of this memory.
     pub start: u64,
     /// How many bytes it uses from there on.
@@ -151,6 +154,7 @@ impl Race {
                 text += &format!("{:sites$}  ", site(used));
             }
             text += &format!("{} #{}", used.agent, used.position);
+            text += &used.label.as_ref().map_or(String::new(), |label| format!("  {label}"));
         }
         text += &format!("\n  memory: {}", self.memory);
         if !self.seen.is_empty() {

@@ -16,7 +16,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use super::clock::Epoch;
+use super::clock::{Called, Epoch};
 use super::report::RacingAccess;
 use pinlane_driver::Call;
 
@@ -40,15 +40,14 @@ pub(super) struct Use {
     /// The number of its name, if it is a kernel.
     pub(super) kernel: Option<NonZeroU32>,
     /// Which call it is.
-    pub(super) number: u64,
-    pub(super) site: u32,
+    pub(super) called: Called,
 }
 
 impl Use {
     /// A use with no bytes yet.
-    pub(super) fn by(at: Epoch, call: Option<Call>, number: u64, site: u32) -> Self {
+    pub(super) fn by(at: Epoch, call: Option<Call>, called: Called) -> Self {
         let access = RacingAccess::Read;
-        Use { at, start: 0, bytes: 0, call, access, value: None, kernel: None, number, site }
+        Use { at, start: 0, bytes: 0, call, access, value: None, kernel: None, called }
     }
 }
 
@@ -245,7 +244,12 @@ mod tests {
     }
 
     fn by(agent: u32, access: RacingAccess, start: u64, bytes: u64) -> Use {
-        Use { start, bytes, access, ..Use::by(Epoch { agent, position: 1 }, None, 0, 0) }
+        Use {
+            start,
+            bytes,
+            access,
+            ..Use::by(Epoch { agent, position: 1 }, None, Called::default())
+        }
     }
 
     fn touch(

@@ -164,6 +164,24 @@ fn what_the_work_finds_out_counts_at_the_kernels_place() {
 }
 
 #[test]
+fn a_race_has_the_labels_of_the_calls_though_they_run_late() {
+    for gpu in faces() {
+        let memory = gpu.malloc(PAGE).unwrap();
+        launch(&gpu, stream(&gpu), &[read(memory, 0, 8)]);
+        Emulator::label_calls(Some("scatter_"));
+        let row = write(memory, 0, 8);
+        launch_with(&gpu, stream(&gpu), &[], move || vec![row]).unwrap();
+        Emulator::label_calls(Some("synchronize"));
+        gpu.device_synchronize(0).unwrap();
+        Emulator::label_calls(None);
+        let found = findings(&gpu);
+        let race = found.first().and_then(|finding| finding.race()).expect("they race");
+        let labels = [&race.first, &race.second].map(|used| used.label.as_deref());
+        assert_eq!(labels, [None, Some("scatter_")], "{found:#?}");
+    }
+}
+
+#[test]
 fn work_does_not_run_on_memory_that_is_wrong() {
     for gpu in faces() {
         gpu.set_device(1).unwrap();

@@ -19,7 +19,7 @@ fn used(used: &RacingUse, call: &str, access: &str) -> Value {
     json!({
         "call": call, "operation": used.operation, "access": access, "agent": used.agent,
         "position": used.position, "site": site(used.site.as_ref()),
-        "start": format!("{:#018x}", used.start), "bytes": used.bytes,
+        "label": used.label, "start": format!("{:#018x}", used.start), "bytes": used.bytes,
     })
 }
 
@@ -31,13 +31,18 @@ fn a_race_has_all_its_fields_in_json() {
         let (first, second, a, b) = (rig.stream(0), rig.stream(0), rig.memory(0), rig.memory(0));
         rig.fill(first, a, 1).unwrap();
         rig.mark(first);
+        Emulator::label_calls(Some("copy_ of a"));
         rig.copy_part(second, b, a, BYTES);
+        Emulator::label_calls(None);
         rig.synchronize(first).unwrap();
         rig.synchronize(second).unwrap();
 
         let finding = rig.emulator.findings().remove(0);
         let race = finding.race().unwrap();
         assert!(sites || race.first.site.is_none());
+        let labels = (race.first.label.as_deref(), race.second.label.as_deref());
+        assert_eq!(labels, (None, Some("copy_ of a")));
+        assert!(finding.message.contains("  stream B of device 0 #1  copy_ of a\n"), "{finding}");
         if cfg!(debug_assertions) {
             assert!(!sites || race.first.site.is_some(), "only a stripped program has no lines");
         }

@@ -76,7 +76,7 @@ impl Machine {
         };
         let by = knowledge.at();
         let Some(device) = self.streams.get(key).map(|stream| stream.device) else { return };
-        let site = self.races.called().site;
+        let called = self.races.called();
         let mut sides: Vec<_> = transfers.iter().filter_map(|t| self.side_of(t)).collect();
         // Lines land in any order; the first one that changes is reported.
         sides.sort_unstable();
@@ -84,7 +84,7 @@ impl Machine {
             let Ok(copied) = self.memory.read(on_device, bytes) else { continue };
             let hash = copied.chunks(CHUNK).fold(0, hash_on);
             let access = RacingAccess::of(writes);
-            let side = Side { by, call, access, start, bytes, site };
+            let side = Side { by, call, access, start, bytes, called };
             self.sides.push(Hashed { side, hash, device });
         }
     }

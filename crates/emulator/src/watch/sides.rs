@@ -73,15 +73,15 @@ impl Sides {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::races::{Kind, Races, RacingAccess};
+    use crate::races::{Called, Kind, Races, RacingAccess};
     use pinlane_driver::Call;
 
     fn hashed(start: usize, bytes: usize) -> Hashed {
         let mut races = Races::new();
         let stream = races.stream_created(0, Kind::Legacy);
         let by = races.latest(stream);
-        let (call, access) = (Call::CopyH2D, RacingAccess::Read);
-        Hashed { side: Side { by, call, access, start, bytes, site: 0 }, hash: 0, device: 0 }
+        let (call, access, called) = (Call::CopyH2D, RacingAccess::Read, Called::default());
+        Hashed { side: Side { by, call, access, start, bytes, called }, hash: 0, device: 0 }
     }
 
     #[test]

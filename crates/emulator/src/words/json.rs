@@ -10,8 +10,8 @@ impl Finding {
     /// The finding as one JSON object, on one line. Its members are `kind` (the name of the
     /// [`FindingKind`](crate::FindingKind)), `message`, `mode` (the [`Execution`](crate::Execution)
     /// as a text, such as `pct:3`), `seed` and `race`, which is `null` or an object with the fields
-    /// of [`Race`]. Addresses are strings, such as `"0xdea0000000002000"`. `call` and `site` are
-    /// `null` where they are not known.
+    /// of [`Race`]. Addresses are strings, such as `"0xdea0000000002000"`. `call`, `site`
+    /// and `label` are `null` where they are not known.
     #[must_use]
     pub fn to_json(&self) -> String {
         object([
@@ -45,6 +45,7 @@ fn used(used: &RacingUse) -> String {
         ("agent", text(&used.agent)),
         ("position", used.position.to_string()),
         ("site", or_null(used.site.as_ref(), site)),
+        ("label", or_null(used.label.as_ref(), |label| text(label))),
         ("start", address(used.start)),
         ("bytes", used.bytes.to_string()),
     ])
