@@ -45,6 +45,15 @@ pub fn value<T: FromStr>(name: &str) -> Option<T> {
     Some(read.unwrap_or_else(|| misunderstood(name)))
 }
 
+/// Whether a variable of the environment has this value, and not the default one.
+pub fn chooses(name: &str, default: &str, other: &str) -> bool {
+    let value = variable(name, default.to_owned());
+    if value != default && value != other {
+        misunderstood(name);
+    }
+    value == other
+}
+
 /// Ends the program: it asks for what cannot be read.
 pub fn misunderstood(name: &str) -> ! {
     stop(&format!("{name}={:?} is not understood", env::var_os(name).unwrap_or_default()))

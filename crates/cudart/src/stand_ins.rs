@@ -180,13 +180,8 @@ pub fn launch(
 
 /// Whether a kernel without a stand-in must not be launched.
 fn stops() -> bool {
-    const KERNELS: &str = "PINLANE_CUDART_KERNELS";
     static STOPS: LazyLock<bool> =
-        LazyLock::new(|| match &*environment::variable(KERNELS, "skip".to_owned()) {
-            "skip" => false,
-            "stop" => true,
-            _ => environment::misunderstood(KERNELS),
-        });
+        LazyLock::new(|| environment::chooses("PINLANE_CUDART_KERNELS", "skip", "stop"));
     *STOPS
 }
 

@@ -48,6 +48,7 @@ pub struct Builder {
     execution: Execution,
     seed: u64,
     batches: bool,
+    stages_pageable: bool,
     host_addresses: bool,
     page_lock_limit: Option<(usize, CudaCode)>,
     races: bool,
@@ -70,6 +71,7 @@ impl Default for Builder {
             execution: Execution::Eager,
             seed: 0,
             batches: true,
+            stages_pageable: false,
             host_addresses: true,
             page_lock_limit: None,
             races: true,
@@ -116,6 +118,16 @@ impl Builder {
     /// and later do; on by default.
     pub fn batches(mut self, batches: bool) -> Self {
         self.batches = batches;
+        self
+    }
+
+    /// Whether an asynchronous upload from pageable memory has read its source when the call
+    /// returns; off by default. CUDA promises no such thing (rule 4 of docs/semantics.md), but many
+    /// programs rely on it, because GPUs were seen to do so up to 1 MiB. Then nothing is found of a
+    /// source that is written to or given back after the call. A captured upload reads its source
+    /// at each replay even so.
+    pub fn stage_pageable(mut self, stages: bool) -> Self {
+        self.stages_pageable = stages;
         self
     }
 
@@ -246,6 +258,7 @@ impl Builder {
         machine.schedule.configure(self.replay, self.record, self.operations);
         machine.schedule.path = self.path.map(Path::new);
         machine.batches = self.batches;
+        machine.stages_pageable = self.stages_pageable;
         machine.host_addresses = self.host_addresses;
         machine.host.largest_call = self.page_lock_limit;
         machine.host_function_limit = self.host_function_limit;

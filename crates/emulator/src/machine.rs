@@ -123,6 +123,8 @@ pub(super) struct Machine {
     pub(super) sites: bool,
     /// Whether there are batches of copies.
     pub(super) batches: bool,
+    /// Whether an asynchronous upload has read a pageable source when its call returns.
+    pub(super) stages_pageable: bool,
     /// Whether kernels can use page-locked memory at the host's addresses.
     pub(super) host_addresses: bool,
     /// How many operations calls have enqueued.
@@ -339,6 +341,7 @@ impl Machine {
             epoch: Instant::now(),
             sites: false,
             batches: true,
+            stages_pageable: false,
             host_addresses: true,
             submitted: 0,
             operations: 0,

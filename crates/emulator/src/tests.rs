@@ -22,6 +22,7 @@ mod order;
 mod per_thread;
 mod rig;
 mod schedule;
+mod staged;
 mod stand_ins;
 mod stuck;
 

@@ -26,6 +26,24 @@ fn rule_04_a_pageable_source_that_is_overwritten_is_found() {
     assert!(wrong > 0 && wrong < MODES as usize && found == wrong, "{wrong} wrong, {found} found");
 }
 
+#[test]
+fn rule_04_a_pageable_source_may_be_overwritten_if_uploads_are_staged() {
+    let staged = [("PINLANE_CUDART_PAGEABLE", "staged")];
+    let app = program("overwritten", None);
+    for seed in 0..MODES {
+        let mode = ["eager", "lazy", "random", "chunked", "pct:2"][seed as usize % 5];
+        let run = app.with(mode, seed, &staged);
+        assert_eq!((run.status, &*run.stdout, run.kinds()), (Some(0), "3 3\n", vec![]), "{run:?}");
+    }
+    for (name, kind) in TOO_EARLY {
+        let run = program("unwatched", None).given(name).with("eager", 0, &staged);
+        let is_upload = ["source", "freed", "flag", "query"].contains(&name);
+        let expected = if is_upload { vec![] } else { vec![kind] };
+        assert_eq!((&*run.stdout, run.kinds()), ("done\n", expected), "{name}: {run:?}");
+    }
+    assert_eq!(app.with("eager", 0, &[("PINLANE_CUDART_PAGEABLE", "late")]).status, Some(125));
+}
+
 /// What `unwatched.cpp` can do too early, and what is found then.
 const TOO_EARLY: [(&str, &str); 11] = [
     ("source", "SourceChanged"),

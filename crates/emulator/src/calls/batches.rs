@@ -7,7 +7,8 @@
 //! | during the call | at the call |
 //! | any order | at the call, or when the batch runs |
 //!
-//! Where there are two, the seed picks; an eager machine takes the first.
+//! Where there are two, the seed picks; an eager machine takes the first, and so does one that
+//! [stages](crate::Builder::stage_pageable), of pageable sources.
 
 use std::ffi::c_void;
 
@@ -89,7 +90,8 @@ impl Emulator {
             }
             Ok((is_late, drains))
         })?;
-        if !within_host.is_empty() || (drains && !is_late) {
+        let reads_now = !is_late || self.with(|machine| machine.stages_pageable);
+        if !within_host.is_empty() || (drains && reads_now) {
             self.drain(stream, !within_host.is_empty())?;
         }
         // As every copy within the host: by the call (rule 2).
@@ -214,6 +216,8 @@ impl Machine {
                 let host = HostUse::new(ptr(entry.src), bytes, READ);
                 let pageable = self.is_pageable(call, key, &host)?;
                 let in_order = entry.order == SourceOrder::InStreamOrder;
+                let stages = pageable && self.stages_pageable;
+                let is_late = is_late && !stages;
                 if in_order && (!pageable || is_late) {
                     let host = HostUse { pageable, in_order, ..host };
                     return Ok(Transfer::In { dst, src: Source::Host(host) });
@@ -224,9 +228,14 @@ impl Machine {
                     return Ok(Transfer::In { dst, src: Source::Host(host) });
                 }
                 // What is promised to be done races with nothing that comes later.
-                let during_call = entry.order == SourceOrder::DuringCall;
+                let during_call = entry.order == SourceOrder::DuringCall || stages;
                 let from = if during_call { 0 } else { src as usize };
-                if during_call {
+                if during_call && in_order {
+                    // The call has waited for the stream.
+                    let stream = self.streams.get(key).map(|stream| stream.agent);
+                    self.races.read_by_call(call, stream, src, bytes as u64);
+                    self.report_races();
+                } else if during_call {
                     self.races.host_access(src, bytes as u64, RacingAccess::Read);
                     self.report_races();
                 }

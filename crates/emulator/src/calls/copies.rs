@@ -251,22 +251,25 @@ impl Emulator {
                 (false, false) => Way::Late,
                 (true, true) if access == Access::Write => Way::Block,
                 (true, true) => Way::Stage,
+                (true, false) if access == Access::Read && machine.stages_pageable => Way::Stage,
                 (true, false) => machine.pick_way(key, &host, plane.width),
             };
+            let is_promised = synchronous || machine.stages_pageable;
             let parts = match way {
                 Way::Torn => plane.torn(),
                 _ => vec![(way, plane)],
             };
             for (way, part) in parts {
                 let source = match way {
-                    Way::Stage if synchronous => Reading::Done,
+                    Way::Stage if is_promised => Reading::Done,
                     Way::Stage => Reading::Begun,
                     _ => Reading::Later,
                 };
                 let transfers = part.transfers(&machine.host, &host, source);
                 machine.submit(key, Vec::new(), action(call, transfers))?;
                 if source == Reading::Done {
-                    machine.source_was_read(call, key, &part);
+                    // An asynchronous call does not wait for what the stream does first.
+                    machine.source_was_read(call, synchronous.then_some(key), &part);
                 }
             }
             Ok((way == Way::Block).then(|| machine.tail(key)))
@@ -386,9 +389,10 @@ fn check_device_sides(
 }
 
 impl Machine {
-    /// A synchronous call has read a source, after what its stream does first (rule 1).
-    fn source_was_read(&mut self, call: Call, key: Key, plane: &Plane) {
-        let Some(stream) = self.streams.get(key).map(|stream| stream.agent) else { return };
+    /// A call has read a source: after what a stream does first, if it has waited for that, as
+    /// synchronous calls do (rule 1).
+    fn source_was_read(&mut self, call: Call, after: Option<Key>, plane: &Plane) {
+        let stream = after.and_then(|key| self.streams.get(key)).map(|stream| stream.agent);
         for (_, from) in plane.lines() {
             self.races.read_by_call(call, stream, from.addr() as u64, plane.width as u64);
         }

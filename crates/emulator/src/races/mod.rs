@@ -399,15 +399,21 @@ impl Races {
         self.touch(user, touch, None);
     }
 
-    /// A call on a stream has read memory of the host, and is done with that when it returns: after
-    /// what the stream has been given, and before all that comes later.
-    pub(super) fn read_by_call(&mut self, call: Call, stream: Agent, start: u64, bytes: u64) {
+    /// A call has read memory of the host, and is done with that when it returns: before all that
+    /// comes later, and after what the stream has been given, if it has waited for one.
+    pub(super) fn read_by_call(
+        &mut self,
+        call: Call,
+        stream: Option<Agent>,
+        start: u64,
+        bytes: u64,
+    ) {
         if !self.on || bytes == 0 {
             return;
         }
         let host = self.host();
         let at = self.agents.step_host(host);
-        let mut knowledge = self.agents.knowledge(stream).clone();
+        let mut knowledge = self.agents.knowledge(stream.unwrap_or(host)).clone();
         knowledge.learn(self.agents.knowledge(host));
         let user = self.user(at, Some(call));
         self.touch(user, Touch::new(start, bytes, RacingAccess::Read), Some(&knowledge));
