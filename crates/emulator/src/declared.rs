@@ -10,21 +10,37 @@ use super::memory::device::Violation;
 use super::memory::host::{Access, HostPtr, HostUse};
 use super::operation::Launch;
 use super::operation::declared::{Declared, DeclaredUse};
-use super::races::{Epoch, Knowledge, RacingAccess};
+use super::operation::uses::Touch;
+use super::races::{Epoch, Knowledge};
 use super::words::slots::Key;
 use pinlane_driver::Ordinal;
 
 impl Machine {
-    /// What counts of the uses that were declared: memory of devices, and page-locked memory.
+    /// What counts of the uses that were declared: memory of devices, and page-locked memory. Rows
+    /// that do not lie in one allocation become uses of their own.
     pub(super) fn uses_that_count(
         &self,
         uses: impl IntoIterator<Item = DeclaredUse>,
     ) -> Box<[DeclaredUse]> {
+        let rows = |one: DeclaredUse| {
+            let is_one = one.rows == 1 || one.start + one.span() <= self.end_of(one.start);
+            let starts = (!is_one).then(|| one.starts()).into_iter().flatten();
+            let row = move |start| DeclaredUse { start, rows: 1, stride: 0, ..one };
+            is_one.then_some(one).into_iter().chain(starts.map(row))
+        };
         let counts = |one: &DeclaredUse| {
             let of_device = self.memory.device_of(one.start).is_some();
             of_device || self.host.block_at(one.start as usize).is_some()
         };
-        uses.into_iter().filter(counts).collect()
+        uses.into_iter().flat_map(rows).filter(counts).collect()
+    }
+
+    /// Where the memory ends that an address lies in; the address itself if it lies in none.
+    fn end_of(&self, address: u64) -> u64 {
+        let of_device = self.memory.allocation_of(address);
+        let of_device = of_device.map(|(start, found)| start + found.bytes as u64);
+        let of_host = || Some(self.host.block_at(address as usize)?.end as u64);
+        of_device.or_else(of_host).unwrap_or(address)
     }
 
     /// Runs a kernel with declared uses. It does not run if one of them is wrong.
@@ -47,11 +63,7 @@ impl Machine {
         let late = self.uses_that_count(late);
         self.check_declared(key, device, launch, &late, knowledge)?;
         if let Some(knowledge) = knowledge.filter(|_| !late.is_empty()) {
-            let rows = |one: &DeclaredUse| {
-                let (bytes, access) = (one.bytes, RacingAccess::of(one.writes));
-                one.starts().map(move |start| (start, bytes, access))
-            };
-            let at = self.races.used(knowledge, launch.name, late.iter().flat_map(rows));
+            let at = self.races.used(knowledge, launch.name, late.iter().map(Touch::declared));
             if self.races.has_found() {
                 self.report_races();
             }
@@ -77,13 +89,7 @@ impl Machine {
                 continue;
             }
             self.check_access(device, launch, one.start)?;
-            // Rows may lie in several allocations.
-            if self.memory.read(one.start, one.span() as usize).is_err() {
-                for start in one.starts() {
-                    self.check_access(device, launch, start)?;
-                    self.memory.read(start, one.bytes as usize)?;
-                }
-            }
+            self.memory.read(one.start, one.span() as usize)?;
         }
         let Some(address) = freed else { return Ok(true) };
         // If the free found it, it was reported there.

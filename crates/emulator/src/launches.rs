@@ -7,6 +7,7 @@ use super::machine::Machine;
 use super::memory::device::Violation;
 use super::memory::host::{Access, HostPtr, HostUse};
 use super::operation::Launch;
+use super::operation::uses::Touch;
 use super::races::{Epoch, Knowledge, RacingAccess};
 use super::watch::{Seen, Touched, sees_faults};
 use super::words::slots::Key;
@@ -90,8 +91,10 @@ impl Machine {
 
     /// The race checker learns of uses, and the host must not touch those of its memory.
     fn note_used(&mut self, knowledge: &Knowledge, kernel: &'static str, used: &[Touched]) {
-        let access = |one: &Touched| RacingAccess::of(one.writes);
-        let uses = used.iter().map(|one| (one.start as u64, one.bytes as u64, access(one)));
+        let touch = |one: &Touched| {
+            Touch::new(one.start as u64, one.bytes as u64, RacingAccess::of(one.writes))
+        };
+        let uses = used.iter().map(touch);
         let at = self.races.used(knowledge, kernel, uses);
         if self.races.has_found() {
             self.report_races();

@@ -3,8 +3,9 @@
 //! For a kernel whose uses are not declared, and for a move whose items lie in device memory, that
 //! is known only when it runs.
 
+use crate::operation::declared::DeclaredUse;
 use crate::operation::{Action, Source, Transfer};
-use crate::races::RacingAccess;
+use crate::races::{RacingAccess, Rows};
 use pinlane_driver::Item;
 
 /// Bytes that an operation uses.
@@ -12,6 +13,7 @@ use pinlane_driver::Item;
 pub(crate) struct Touch {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
+    pub(crate) rows: Rows,
     pub(crate) access: RacingAccess,
     /// It may come before the earlier work of the stream (rule 4).
     pub(crate) ahead: bool,
@@ -19,7 +21,14 @@ pub(crate) struct Touch {
 
 impl Touch {
     pub(crate) fn new(start: u64, bytes: u64, access: RacingAccess) -> Self {
-        Touch { start, bytes, access, ahead: false }
+        Touch { start, bytes, rows: Rows::default(), access, ahead: false }
+    }
+
+    /// A use that was declared.
+    pub(crate) fn declared(one: &DeclaredUse) -> Self {
+        let whole = Touch::new(one.start, one.span(), RacingAccess::of(one.writes));
+        let rows = (one.rows > 1).then(|| Rows::new(one.bytes, one.stride));
+        Touch { rows: rows.unwrap_or_default(), ..whole }
     }
 }
 
@@ -56,10 +65,8 @@ pub(crate) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
         &Action::Free { ptr } => each(Touch::new(ptr, 1, RacingAccess::Free)),
         // What other kernels of the program use is known when their stand-ins have run.
         Action::Kernel(launch) => {
-            for one in launch.declared.iter().flat_map(|declared| &declared.uses) {
-                let access = RacingAccess::of(one.writes);
-                one.starts().for_each(|start| each(Touch::new(start, one.bytes, access)));
-            }
+            let uses = launch.declared.iter().flat_map(|declared| &declared.uses);
+            uses.map(Touch::declared).for_each(each);
         }
         Action::Busy { .. } | Action::Mark { .. } | Action::Join | Action::HostFunction(_) => {}
     }

@@ -7,7 +7,8 @@
 //!   mod.rs    what the machine tells the checker
 //!   agents    streams and host threads, and what each knows      clock   vector clocks
 //!   memory    the allocations                                    shadow  who used which bytes
-//!   report    races as values and texts                          site    where calls are made
+//!   rows      uses that are rows                                 site    where calls are made
+//!   report    races as values and texts
 //!   function  the host function that runs                        label   what calls are made for
 //!   trail     the steps that led there
 //! ```
@@ -26,6 +27,7 @@ mod function;
 mod label;
 mod memory;
 mod report;
+mod rows;
 mod shadow;
 mod site;
 mod trail;
@@ -48,6 +50,7 @@ pub(super) use self::agents::Kind;
 pub(super) use self::clock::{Agent, Called, Epoch, Knowledge};
 pub(super) use self::label::label_calls;
 pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
+pub(super) use self::rows::Rows;
 pub use self::site::{Callers, LookUp, Site, leave_out};
 
 /// An event as the checker knows it.
@@ -266,18 +269,17 @@ impl Races {
         uses::of_items(items, |touch| self.touch(user, touch, Some(knowledge)));
     }
 
-    /// What a kernel has used, as addresses and lengths: known when its stand-in has run. Gives the
-    /// kernel's place.
+    /// What a kernel has used: known when its stand-in has run. Gives the kernel's place.
     pub(super) fn used(
         &mut self,
         knowledge: &Knowledge,
         kernel: &'static str,
-        uses: impl Iterator<Item = (u64, u64, RacingAccess)>,
+        uses: impl Iterator<Item = Touch>,
     ) -> Epoch {
         let kernel = Some(self.number_of(kernel));
         let user = Use { kernel, ..self.late_user(knowledge, Call::Busy) };
-        for (start, bytes, access) in uses {
-            self.touch(user, Touch::new(start, bytes, access), Some(knowledge));
+        for touch in uses {
+            self.touch(user, touch, Some(knowledge));
         }
         knowledge.at()
     }
@@ -475,8 +477,8 @@ impl Races {
     /// Notes a use of memory, by its agent's latest operation unless `knowledge` says otherwise.
     #[inline]
     fn touch(&mut self, user: Use, touch: Touch, knowledge: Option<&Knowledge>) {
-        let Touch { start, bytes, access, .. } = touch;
-        let new = Use { start, bytes, access, ..user };
+        let Touch { start, bytes, rows, access, .. } = touch;
+        let new = Use { start, bytes, rows, access, ..user };
         let is_late = knowledge.is_some();
         let knowledge = knowledge.unwrap_or_else(|| self.agents.knowledge(user.at.agent));
         let eyes = Eyes { knowledge, agents: &self.agents };
@@ -496,7 +498,7 @@ impl Races {
         for Conflict { first, start, end } in later {
             let knowledge = self.agents.knew(first.at);
             let eyes = Eyes { knowledge: &knowledge, agents: &self.agents };
-            self.memory.touch(Use { start, bytes: end - start, ..first }, &eyes, &mut Vec::new());
+            self.memory.touch(first.between(start, end), &eyes, &mut Vec::new());
         }
         if self.agents.bury() {
             let host = self.host();

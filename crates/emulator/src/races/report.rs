@@ -84,7 +84,8 @@ pub struct RacingUse {
     pub label: Option<String>,
     /// The first address that the operation uses of this memory.
     pub start: u64,
-    /// How many bytes it uses from there on.
+    /// How many bytes from there on, up to the last that it uses. Between rows that a launch
+    /// [declares](crate::DeclaredUse) it uses none.
     pub bytes: u64,
 }
 

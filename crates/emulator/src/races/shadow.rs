@@ -6,8 +6,10 @@
 //! ```
 //!
 //! A segment keeps the last write and the reads since, and of the reads only those that no later
-//! read of the segment knows of: what is ordered after the later one is ordered after both. Bytes
-//! without a segment were not used, or only by operations that all threads know of.
+//! read of the segment knows of: what is ordered after the later one is ordered after both. Uses of
+//! rows ([`rows`](super::rows)) lie beside them: they take the place of nothing but earlier uses of
+//! the same rows. Bytes without a segment were not used, or only by operations that all threads
+//! know of.
 //!
 //! A shadow keeps the uses that may still race: whenever it has doubled, it drops those that all
 //! threads know of. Past [`MOST`] segments half of them are forgotten. So a race may be missed, but
@@ -18,12 +20,13 @@ use std::num::NonZeroU32;
 
 use super::clock::{Called, Epoch};
 use super::report::RacingAccess;
+use super::rows::Rows;
 use pinlane_driver::Call;
 
 /// The most segments of one allocation.
 const MOST: usize = 4096;
-/// The most unordered reads of one segment.
-const READS: usize = 64;
+/// The most unordered reads and uses of rows of one segment.
+const OTHERS: usize = 512;
 const FEW: usize = 32;
 
 /// A use of memory by an operation.
@@ -32,6 +35,7 @@ pub(super) struct Use {
     pub(super) at: Epoch,
     pub(super) start: u64,
     pub(super) bytes: u64,
+    pub(super) rows: Rows,
     /// `None` for an access of the host's, which is no call.
     pub(super) call: Option<Call>,
     pub(super) access: RacingAccess,
@@ -46,8 +50,13 @@ pub(super) struct Use {
 impl Use {
     /// A use with no bytes yet.
     pub(super) fn by(at: Epoch, call: Option<Call>, called: Called) -> Self {
-        let access = RacingAccess::Read;
-        Use { at, start: 0, bytes: 0, call, access, value: None, kernel: None, called }
+        let (access, rows) = (RacingAccess::Read, Rows::default());
+        Use { at, start: 0, bytes: 0, rows, call, access, value: None, kernel: None, called }
+    }
+
+    #[inline]
+    fn writes(&self) -> bool {
+        self.access != RacingAccess::Read
     }
 }
 
@@ -72,7 +81,7 @@ struct Segment {
     end: u64,
     write: Option<Use>,
     read: Option<Use>,
-    /// Reads that are parallel to `read` and to each other.
+    /// Reads that are parallel to `read` and to each other, and uses of rows.
     more: Vec<Use>,
 }
 
@@ -91,37 +100,54 @@ impl Default for Shadow {
 }
 
 impl Segment {
-    fn reads(&self) -> impl Iterator<Item = &Use> {
-        self.read.iter().chain(&self.more)
-    }
-
     fn uses(&self) -> impl Iterator<Item = &Use> {
-        self.write.iter().chain(self.reads())
+        self.write.iter().chain(&self.read).chain(&self.more)
     }
 
+    /// Looks for uses that race with a new one. The segment begins there.
     #[inline]
-    fn check(&self, writes: bool, view: &impl View, mut conflict: impl FnMut(&Use)) {
-        if let Some(write) = &self.write
-            && !view.knows(write.at)
-        {
-            conflict(write);
-        }
-        if writes {
-            self.reads().filter(|read| !view.knows(read.at)).for_each(conflict);
+    fn check(&self, new: &Use, from: u64, view: &impl View, found: &mut Vec<Conflict>) {
+        let writes = new.writes();
+        for other in self.uses() {
+            if (writes || other.writes())
+                && !view.knows(other.at)
+                && let Some((start, end)) = new.common(other, from, self.end)
+            {
+                note(found, *other, start, end);
+            }
         }
     }
 
+    /// Adds a read of the whole segment.
     #[inline]
     fn add_read(&mut self, read: Use, view: &impl View) {
-        self.more.retain(|other| !view.knows(other.at));
+        self.more.retain(|other| other.writes() || !view.knows(other.at));
         match self.read {
-            Some(other) if !view.knows(other.at) => {
-                if self.more.len() >= READS {
-                    self.more.remove(0);
-                }
-                self.more.push(read);
-            }
+            Some(other) if !view.knows(other.at) => self.push(read),
             _ => self.read = Some(read),
+        }
+    }
+
+    /// Adds a use of rows.
+    fn add_rows(&mut self, new: Use, view: &impl View) {
+        self.more.retain(|other| {
+            let is_over = new.writes() || !other.writes() && view.knows(other.at);
+            !(is_over && new.has_rows_of(other))
+        });
+        self.push(new);
+    }
+
+    fn push(&mut self, new: Use) {
+        if self.more.len() >= OTHERS {
+            self.more.remove(0);
+        }
+        self.more.push(new);
+    }
+
+    fn add(&mut self, new: Use, view: &impl View) {
+        match new.is_whole() {
+            true => self.add_read(new, view),
+            false => self.add_rows(new, view),
         }
     }
 }
@@ -131,53 +157,54 @@ impl Shadow {
     #[inline]
     pub(super) fn touch(&mut self, new: Use, view: &impl View, found: &mut Vec<Conflict>) {
         let (start, end) = (new.start, new.start + new.bytes);
-        let writes = new.access != RacingAccess::Read;
+        let replaces = new.writes() && new.is_whole();
         // Most programs use the same ranges again and again.
         if let Some(segment) = self.segments.get_mut(&start)
             && segment.end == end
         {
-            segment.check(writes, view, |&first| note(found, first, start, end));
-            if writes {
+            segment.check(&new, start, view, found);
+            if replaces {
                 segment.write = Some(new);
                 segment.read = None;
                 segment.more.clear();
             } else {
-                segment.add_read(new, view);
+                segment.add(new, view);
             }
             return;
         }
         self.cut(start);
         self.cut(end);
         for (&from, segment) in self.segments.range(start..end) {
-            segment.check(writes, view, |&first| note(found, first, from, segment.end));
+            segment.check(&new, from, view, found);
         }
-        if writes {
+        if replaces {
             self.clear(start, end);
             let segment = Segment { end, write: Some(new), read: None, more: Vec::new() };
             self.segments.insert(start, segment);
         } else {
-            self.read(new, start, end, view);
+            self.add(new, start, end, view);
         }
         if self.segments.len() > self.limit {
             self.prune(view);
         }
     }
 
-    /// Adds a read to the segments of a range, and makes segments for the bytes without one.
-    fn read(&mut self, new: Use, start: u64, end: u64, view: &impl View) {
+    /// Adds a use to the segments of a range, and makes segments for the bytes without one.
+    fn add(&mut self, new: Use, start: u64, end: u64, view: &impl View) {
         let (mut gaps, mut next) = (Vec::new(), start);
         for (&from, segment) in self.segments.range_mut(start..end) {
             if next < from {
                 gaps.push((next, from));
             }
-            segment.add_read(new, view);
+            segment.add(new, view);
             next = segment.end;
         }
         if next < end {
             gaps.push((next, end));
         }
         for (from, end) in gaps {
-            let segment = Segment { end, write: None, read: Some(new), more: Vec::new() };
+            let mut segment = Segment { end, write: None, read: None, more: Vec::new() };
+            segment.add(new, view);
             self.segments.insert(from, segment);
         }
     }

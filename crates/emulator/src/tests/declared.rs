@@ -133,6 +133,48 @@ fn rows_count_without_the_bytes_between_them() {
     }
 }
 
+/// Far more rows than there are ranges in the books of an allocation.
+#[test]
+fn many_rows_are_as_exact_as_few() {
+    const ROWS: usize = 100_000;
+    let gpu = eager();
+    let memory = gpu.malloc(ROWS * 64).unwrap();
+    let column =
+        |at: usize, bytes| DeclaredUse { writes: true, ..rows(memory, at, bytes, ROWS, 64) };
+    let streams = [(); 3].map(|()| stream(&gpu));
+    for _ in 0..3 {
+        (0..8).for_each(|at| launch(&gpu, streams[0], &[column(8 * at, 4)]));
+        (0..8).for_each(|at| launch(&gpu, streams[1], &[column(8 * at + 4, 4)]));
+    }
+    assert_eq!(kinds(&gpu), [], "{:#?}", findings(&gpu));
+    launch(&gpu, streams[2], &[read(memory, 3 * 64 + 17, 1)]);
+    let found = findings(&gpu);
+    let race = found[0].race().expect("they race");
+    assert_eq!((race.start - memory.addr() as u64, race.bytes), (3 * 64 + 17, 1));
+    assert_eq!((race.first.position, race.first.bytes), (19, (64 * (ROWS - 1) + 4) as u64));
+    // Of another stride: its bytes lie in four columns, of the second stream.
+    launch(&gpu, streams[2], &[rows(memory, 64 * 1000 + 13, 1, 101, 48)]);
+    let found = findings(&gpu);
+    let others: Vec<&str> =
+        found[1..].iter().map(|finding| &*finding.race().unwrap().first.agent).collect();
+    assert_eq!(others, ["stream B of device 0"; 4], "{found:#?}");
+}
+
+#[test]
+fn rows_may_lie_in_several_allocations() {
+    let gpu = eager();
+    let (first, second) = (gpu.malloc(PAGE).unwrap(), gpu.malloc(PAGE).unwrap());
+    let both = [rows(first, 8, 8, 2, second.addr() - first.addr())];
+    let ran = counted(&gpu, stream(&gpu), &both);
+    launch(&gpu, stream(&gpu), &[write(second, 0, 9)]);
+    assert_eq!((ran.load(Ordering::Relaxed), kinds(&gpu)), (1, vec![FindingKind::Race]));
+    gpu.device_synchronize(0).unwrap();
+    gpu.free(second).unwrap();
+    let ran = counted(&gpu, stream(&gpu), &both);
+    assert_eq!(gpu.device_synchronize(0), Err(CudaCode::ILLEGAL_ADDRESS));
+    assert_eq!(ran.load(Ordering::Relaxed), 0);
+}
+
 #[test]
 fn what_the_work_finds_out_counts_at_the_kernels_place() {
     for late_is_first in [true, false] {

@@ -29,6 +29,13 @@ enum Step {
         from: usize,
         part: (usize, usize),
     },
+    /// A kernel with declared uses of rows.
+    Launch {
+        stream: usize,
+        memory: usize,
+        rows: Rows,
+        writes: bool,
+    },
     Record {
         event: usize,
         stream: usize,
@@ -52,6 +59,16 @@ fn part() -> impl Strategy<Value = (usize, usize)> {
     ]
 }
 
+/// Where the first row begins, how long a row is, how many there are, and their stride.
+type Rows = (usize, usize, usize, usize);
+
+fn rows() -> impl Strategy<Value = Rows> {
+    (0..BYTES - 1, 1..8_usize, 1..8_usize, 1..12_usize).prop_map(|(at, len, rows, stride)| {
+        let len = len.min(BYTES - at);
+        (at, len, rows.min((BYTES - at - len) / stride + 1), stride)
+    })
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let stream = || 0..STREAMS;
     prop_oneof![
@@ -60,6 +77,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (stream(), 0..MEMORIES, 1..MEMORIES, part()).prop_map(|(stream, from, by, part)| {
             Step::Copy { stream, to: (from + by) % MEMORIES, from, part }
         }),
+        4 => (stream(), 0..MEMORIES, rows(), any::<bool>()).prop_map(
+            |(stream, memory, rows, writes)| Step::Launch { stream, memory, rows, writes },
+        ),
         3 => (0..EVENTS, stream()).prop_map(|(event, stream)| Step::Record { event, stream }),
         3 => (stream(), 0..EVENTS).prop_map(|(stream, event)| Step::Wait { stream, event }),
         1 => stream().prop_map(Step::SynchronizeStream),
@@ -77,8 +97,12 @@ fn program() -> impl Strategy<Value = Vec<Step>> {
 /// What is ordered before something, as a set of operations.
 type Past = u128;
 
-/// A memory, a part of it (where it begins, how long it is), and whether it is written.
-type Used = (usize, (usize, usize), bool);
+/// A memory, a set of its bytes, and whether it is written.
+type Used = (usize, u64, bool);
+
+fn bytes_of((at, len): (usize, usize)) -> u64 {
+    (u64::MAX >> (BYTES - len)) << at
+}
 
 /// An operation: the stream it is on and how many came before it there, and what it uses.
 struct Done {
@@ -180,10 +204,9 @@ impl Pair {
     /// The operations that race with one: their numbers.
     fn races_of(&self, past: Past, uses: &[Used]) -> Vec<usize> {
         let conflicts = |other: &Done| {
-            uses.iter().any(|&(memory, (at, len), writes)| {
-                other.uses.iter().any(|&(m, (a, l), w)| {
-                    m == memory && (w || writes) && a < at + len && at < a + l
-                })
+            uses.iter().any(|&(memory, bytes, writes)| {
+                let mut uses = other.uses.iter();
+                uses.any(|&(m, b, w)| m == memory && (w || writes) && b & bytes != 0)
             })
         };
         let parallel = |&at: &usize| past >> at & 1 == 0 && conflicts(&self.done[at]);
@@ -192,9 +215,17 @@ impl Pair {
 
     fn uses_of(step: &Step) -> Option<(usize, Vec<Used>)> {
         match *step {
-            Step::Fill { stream, memory, part } => Some((stream, vec![(memory, part, true)])),
+            Step::Fill { stream, memory, part } => {
+                Some((stream, vec![(memory, bytes_of(part), true)]))
+            }
             Step::Copy { stream, to, from, part } => {
-                Some((stream, vec![(from, part, false), (to, part, true)]))
+                let bytes = bytes_of(part);
+                Some((stream, vec![(from, bytes, false), (to, bytes, true)]))
+            }
+            Step::Launch { stream, memory, rows: (at, len, rows, stride), writes } => {
+                let row = |row: usize| bytes_of((at + row * stride, len));
+                let bytes = (0..rows).map(row).fold(0, |all, row| all | row);
+                Some((stream, vec![(memory, bytes, writes)]))
             }
             _ => None,
         }
@@ -209,6 +240,18 @@ impl Pair {
             }
             Step::Copy { stream, to, from, part } => {
                 rig.copy_part(self.streams[stream], at(to, part), at(from, part), part.1);
+            }
+            Step::Launch { stream, memory, rows: (at, bytes, rows, stride), writes } => {
+                let start = self.memories[memory] + at as u64;
+                let [bytes, rows, stride] = [bytes, rows, stride].map(|number| number as u64);
+                let uses = [DeclaredUse { start, bytes, rows, stride, writes }];
+                let launch = |work| {
+                    // SAFETY: the work does nothing.
+                    unsafe {
+                        rig.emulator.launch_declared(self.streams[stream], "rows", &uses, work)
+                    }
+                };
+                launch(Box::new(Vec::new)).unwrap();
             }
             Step::Record { event, stream } => {
                 rig.record(self.events[event], self.streams[stream]).unwrap();
