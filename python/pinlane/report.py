@@ -61,8 +61,8 @@ def summary(result: Result) -> str:
     found = len(result.problems)
     outcome = "nothing found" if not found else f"{found} problem{'s' if found > 1 else ''} found"
     runs = "1 run" if count == 1 else f"{count} runs"
-    lines = [f"pinlane: {outcome} in {runs} of {shlex.join(result.command)} "
-             f"({listed}; {result.seconds:.1f} s)"]
+    lines = [f"pinlane: {outcome} in {runs} of {shlex.join(result.command)}, "
+             f"{result.seconds:.1f} s", f"  {listed}"]
     for note in result.notes:
         lines += wrapped(note, "  note: ", "        ")
     return "\n".join(lines) + "\n"

@@ -39,11 +39,11 @@ class Reported(unittest.TestCase):
         self.assertIn("exit 1, AssertionError: <0 & 1>: 1 run, such as 1:lazy", self.text)
 
     def test_the_summary(self):
-        self.assertIn("pinlane: 2 problems found in 3 runs of train.py --name 'a b' "
-                      "(eager 1, lazy 1, pct:2 1; 1.2 s)\n  note: a note\n", self.text)
+        self.assertIn("pinlane: 2 problems found in 3 runs of train.py --name 'a b', 1.2 s\n"
+                      "  eager 1, lazy 1, pct:2 1\n  note: a note\n", self.text)
         clean = Result(["a.py"], [], ["0:eager"], 0.1)
         self.assertEqual(report.text(clean),
-                         "pinlane: nothing found in 1 run of a.py (eager 1; 0.1 s)\n")
+                         "pinlane: nothing found in 1 run of a.py, 0.1 s\n  eager 1\n")
 
     def test_lines_fit_a_terminal(self):
         for line in self.text.splitlines():
