@@ -86,12 +86,37 @@ def statement(file: str, line: int) -> ast.stmt | None:
 
 
 def target(file: str, line: int) -> str | None:
-    """The name that the statement on a line assigns to."""
+    """The name that a line gives to the tensor that it makes: `x` of `x = torch.ones(3)`."""
     node = statement(file, line)
-    if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        name = ast.unparse(node.targets[0])
-        return name if len(name) < 40 and "," not in name else None
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and _makes_tensor(node.value):
+        return None if isinstance(node.targets[0], ast.Tuple) else _short(node.targets[0])
     return None
+
+
+def _makes_tensor(node: ast.expr) -> bool:
+    """Whether an expression's own value is a new tensor, not that of a part of it."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return node.func.attr in ("to", "cuda", "clone") or (
+            ast.unparse(node.func).startswith("torch."))
+    return isinstance(node, ast.BinOp)
+
+
+def copied(file: str, line: int) -> str | None:
+    """What the statement on a line copies: `x` of `x.to(...)`, `x.cuda()` and `y.copy_(x)`."""
+    node = statement(file, line)
+    for part in ast.walk(node) if node else ():
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute):
+            name = part.func.attr
+            if name == "copy_" and part.args:
+                return _short(part.args[0])
+            if name in ("to", "cuda", "cpu"):
+                return _short(part.func.value)
+    return None
+
+
+def _short(node: ast.expr) -> str | None:
+    text = ast.unparse(node)
+    return text if len(text) < 40 else None
 
 
 def is_asynchronous(file: str, line: int) -> bool:

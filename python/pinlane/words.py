@@ -99,9 +99,10 @@ def _host(race: Race) -> _Parts:
             "`non_blocking=True` returns before the copy has read its source. Nothing here waits "
             "for it, so the device may get the new values instead of the old ones."
         )
-        clone = "or upload a copy of its own: `x.clone().pin_memory()` instead of `x`"
-        if pageable:
-            clone = "or upload a copy of its own: `x.clone()` instead of `x`"
+        site = other.site
+        name = (source.copied(site.file, site.line) if site else None) or "x"
+        pin = "" if pageable else ".pin_memory()"
+        clone = f"or upload a copy of its own: `{name}.clone(){pin}` instead of `{name}`"
         return title, why, [wait, event, clone, *blocking]
     return (
         "the host overwrites a tensor into which a download still writes",
@@ -146,11 +147,14 @@ def _reused(finding: Finding, race: Race) -> _Parts | None:
     )
     after = f"after line {first.site.line}" if first.site else "after its last use"
     name = stream.expression or "stream"
+    made = former.made
+    tensor = (source.target(made.file, made.line) if made else None) or "x"
+    what = ", where `x` is the first tensor" if tensor == "x" else ""
     return (
         f"the memory of a tensor is reused while {stream} still {used} it",
         why,
         [
-            f"{after}: `x.record_stream({name})`, where `x` is the first tensor",
+            f"{after}: `{tensor}.record_stream({name})`{what}",
             f"or keep that tensor until `{name}.synchronize()`, or until its own stream waits: "
             f"`{own}.wait_stream({name})`",
         ],

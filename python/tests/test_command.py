@@ -135,6 +135,20 @@ class Sources(unittest.TestCase):
         self.assertEqual([block and block.stream for block in found],
                          [None, "self.side", "self.side", "b", None, None, None])
 
+    def test_what_a_line_copies(self):
+        path = folder(self) / "a.py"
+        path.write_text("y = self.x.to('cpu')\ny.copy_(x[0], non_blocking=True)\nf(y)\n"
+                        "many(a, b.cuda())\n")
+        found = [source.copied(str(path), line) for line in range(1, 5)]
+        self.assertEqual(found, ["self.x", "x[0]", None, "b"])
+
+    def test_the_name_of_the_tensor_that_a_line_makes(self):
+        path = folder(self) / "a.py"
+        path.write_text("x = torch.ones(3)\nself.y = x.to('cuda')\nz = f(torch.ones(3))\n"
+                        "a, b = torch.split(x, 2)\nc = x @ x\nreturned(x)\n")
+        found = [source.target(str(path), line) for line in range(1, 7)]
+        self.assertEqual(found, ["x", "self.y", None, None, "c", None])
+
     def test_whether_a_line_is_asynchronous(self):
         path = folder(self) / "a.py"
         path.write_text("x.to('cpu', non_blocking=True)\nx.to(\n    'cpu',\n"

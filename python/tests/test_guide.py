@@ -1,7 +1,7 @@
 """The findings that the guide prints (docs/guide/pytorch.md) are those of its examples.
 
-It runs PyTorch, so it needs one for CUDA, and the drop-in runtime. PINLANE_FINDINGS=overwrite writes
-the files.
+It runs PyTorch, so it needs one for CUDA, and the drop-in runtime. PINLANE_FINDINGS=overwrite
+writes the files.
 """
 import os
 import re
