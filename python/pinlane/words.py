@@ -65,7 +65,7 @@ def _of_race(finding: Finding, race: Race) -> Told:
     title, why, fixes = told
     steps = (_step(first), _step(second))
     details = [f"memory: {_memory(race)}"]
-    if race.seen:
+    if race.seen and not (first.is_host or second.is_host):
         seen = "; ".join(race.seen).replace("legacy stream", "default stream")
         details.append(f"order seen: {seen}")
     return Told(title, why, tuple(fixes), steps, tuple(details))
