@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from . import source
 from .findings import Finding, Frame, Owner, read
 
 KEPT = 200_000
 """The newest events that are kept."""
-LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen")
 
 
 def record() -> None:
@@ -81,8 +81,7 @@ def _note(event: dict[str, Any], starts: list[int], owners: dict[str, list[Any]]
 
 def _site(frames: list[dict[str, Any]]) -> list[Any] | None:
     """The program's own innermost line."""
-    own = [frame for frame in frames
-           if not any(part in frame["filename"] for part in LIBRARIES)]
+    own = [frame for frame in frames if not source.is_library(frame["filename"])]
     chosen = next(iter(own or frames), None)
     return chosen and [chosen["filename"], chosen["line"], chosen["name"]]
 

@@ -66,7 +66,8 @@ class Problems:
     def _without_echoes(self) -> list[Problem]:
         """The problems, but for sources that changed because of a race which is one of them."""
         found = []
-        races = [problem for problem in self.by_key.values() if problem.kind == "Race"]
+        races = [problem for problem in self.by_key.values()
+                 if problem.kind in ("Race", "SourceChanged")]
         for problem in self.by_key.values():
             cause = next((race for race in races if _is_echo(problem, race)), None)
             if cause is None:

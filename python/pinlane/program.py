@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
+from . import source
+
 
 @dataclass(frozen=True)
 class Program:
@@ -69,10 +71,11 @@ def outcome(run: Callable[[], object]) -> Outcome:
     except BaseException as error:
         trace = _own(error.__traceback__)
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-        last = traceback.format_exception_only(type(error), error)[-1].strip()
-        where = traceback.extract_tb(trace)
+        last = traceback.format_exception_only(type(error), error)[-1].strip().partition("\n")[0]
+        frames = traceback.extract_tb(trace)
+        own = [frame for frame in frames if not source.is_library(frame.filename)]
+        frame = next(reversed(own or frames), None)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
-        frame = where[-1] if where else None
         return Outcome(code, last, frame and frame.filename, frame and frame.lineno)
     return Outcome(0)
 

@@ -248,7 +248,8 @@ class _Run:
         redirect(self.folder)
         stack = open(self.folder / "stack", "w", encoding="utf-8")
         os.set_inheritable(stack.fileno(), False)
-        faulthandler.enable(stack)
+        if not self.record:  # the runtime writes the record at a crash, unless that is handled
+            faulthandler.enable(stack)
         faulthandler.dump_traceback_later(self.limit, file=stack)
         dropin.leave_environment()
         os.environ.update(self.variables)
@@ -323,8 +324,10 @@ def _text(file: Path) -> str:
 
 def _without_own(stack: str) -> str:
     """A stack without the frames of this package, which are the outermost ones."""
-    own = (f'  File "{os.path.dirname(os.path.abspath(__file__))}', '  File "<string>"')
-    return "\n".join(line for line in stack.splitlines() if not line.startswith(own))
+    hidden = (f'  File "{os.path.dirname(os.path.abspath(__file__))}', '  File "<string>"',
+              "Extension modules:")
+    lines = [line for line in stack.splitlines() if line and not line.startswith(hidden)]
+    return "\n".join(lines) if any(line.startswith("  File") for line in lines) else ""
 
 
 def _json(file: Path) -> dict[str, object]:

@@ -30,6 +30,12 @@ def text(file: str, line: int) -> str:
     return lines[line - 1].strip() if 0 < line <= len(lines) else ""
 
 
+def is_library(file: str) -> bool:
+    """Whether a file is not the program's own: of an installed package or of Python."""
+    parts = ("/site-packages/", "/dist-packages/", "/lib/python3", "<frozen")
+    return any(part in file for part in parts)
+
+
 def short(file: str) -> str:
     """The file as a user would name it: from the current folder, or from its library."""
     for mark in ("/site-packages/", "/dist-packages/"):
@@ -91,6 +97,13 @@ def target(file: str, line: int) -> str | None:
     if isinstance(node, ast.Assign) and len(node.targets) == 1 and _makes_tensor(node.value):
         return None if isinstance(node.targets[0], ast.Tuple) else _short(node.targets[0])
     return None
+
+
+def deleted(file: str, line: int) -> str | None:
+    """The only name that the statement on a line deletes."""
+    node = statement(file, line)
+    return _short(node.targets[0]) if isinstance(node, ast.Delete) and (
+        len(node.targets) == 1) else None
 
 
 def _makes_tensor(node: ast.expr) -> bool:

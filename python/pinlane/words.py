@@ -207,12 +207,14 @@ def _freed(race: Race) -> _Parts:
         name = stream.expression or "stream"
         line = _line(use.site)
         after = f"after line {line}" if line else "after its use"
+        tensor = (source.deleted(free.site.file, free.site.line) if free.site else None) or "x"
+        what = ", where `x` is the tensor that is freed" if tensor == "x" else ""
         return (
             f"memory is freed while {stream} still uses it",
             "A tensor belongs to the stream that was current when it was made. When the tensor is "
             "gone, that stream may reuse the memory. It does not wait for other streams.",
             [
-                f"{after}: `x.record_stream({name})`, where `x` is the tensor that is freed",
+                f"{after}: `{tensor}.record_stream({name})`{what}",
                 f"or before it is freed: `torch.cuda.current_stream().wait_stream({name})`",
                 "or keep the tensor until the streams are synchronized",
             ],
@@ -366,7 +368,8 @@ def _of_misuse(finding: Finding) -> Told:
     title, why = _MISUSE.get(finding.kind, (first, ""))
     step = (Step("here", finding.site, source.text(finding.site.file, finding.site.line)),) if (
         finding.site) else ()
-    details = tuple(line.strip() for line in rest.splitlines() if "called at" not in line)
+    lines = [line.strip() for line in rest.splitlines()]
+    details = tuple(line for line in lines if not line.startswith(("called at ", "in ")))
     if title != first:
         details = (first, *details)
     return Told(title, why, (), step, details)

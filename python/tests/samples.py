@@ -23,6 +23,7 @@ with torch.cuda.stream(side):
 y.add_(1)
 host = z.to("cpu", non_blocking=True)
 print(host[0])
+del y
 """
 
 

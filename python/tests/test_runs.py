@@ -156,6 +156,11 @@ class Programs(unittest.TestCase):
         self.assertEqual((ended.error, ended.file, ended.line), ("ValueError: no", script, 2))
         self.assertEqual(ended.output.count("File "), 2)
 
+    def test_an_error_within_a_library_is_at_the_programs_line(self):
+        script = self.file("script.py", "import json\njson.loads('{')\n")
+        ended = self.run_program(Program([script]))
+        self.assertEqual((ended.file, ended.line), (script, 2))
+
     def test_a_module(self):
         self.file("module.py", "import sys; print(__name__, sys.argv[1:])")
         before = os.getcwd()

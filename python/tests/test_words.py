@@ -86,6 +86,9 @@ class Words(unittest.TestCase):
                          use("FreeAsync", "free", "legacy stream", self.site(8)), "device 0")
         self.assertEqual(told.fixes[0], "after line 7: `x.record_stream(side)`, where `x` is the "
                                         "tensor that is freed")
+        told = self.told(use("kernel aten::mul", "read", "stream A", self.site(7)),
+                         use("FreeAsync", "free", "legacy stream", self.site(11)), "device 0")
+        self.assertEqual(told.fixes[0], "after line 7: `y.record_stream(side)`")
 
     def test_pinned_memory_that_is_freed_in_flight(self):
         told = self.told(use("CopyH2D", "read", "legacy stream", self.site(4)),
