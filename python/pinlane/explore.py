@@ -67,7 +67,7 @@ def explore(
     if is_enough:
         first.how = "exit 0"
     problems.add(first)
-    watch(first, len(problems.by_key))
+    watch(first, len(problems.list()))
 
     def done() -> Explored:
         return Explored(problems.list(), made, first, notes, time.monotonic() - began)
@@ -87,7 +87,7 @@ def explore(
             ended.how = "exit 0"
         made.append(ended.schedule)
         problems.add(ended)
-        watch(ended, len(problems.by_key))
+        watch(ended, len(problems.list()))
         hangs.extend([ended.schedule] if ended.how == "hangs" else [])
         if len(hangs) == HANGS:
             notes.append(f"{HANGS} runs hang; no more were made")

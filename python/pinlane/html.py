@@ -88,6 +88,8 @@ def _step(step: words.Step) -> str:
     library = step.site.library if step.site else None
     if library:
         lines.append(f'  <span class="soft">in {html.escape(report.place(library))}</span>')
+    if step.site and step.site.in_worker:
+        lines.append("  by a thread of a library, while the main thread was in this line")
     return f"<pre>{chr(10).join(lines)}</pre>"
 
 

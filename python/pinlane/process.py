@@ -97,7 +97,7 @@ def _explore(runs: Runs, request: Request, notes: list[str]) -> Explored:
         runs, options, live=is_shown, watch=progress.ended, after_first=after_first
     )
     progress.close()
-    if not request.strict and explored.first.how == "exit 0":
+    if not request.strict and explored.first.how == "exit 0" and len(explored.schedules) > 1:
         notes += _staged(runs, explored, options)
     return explored
 

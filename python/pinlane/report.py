@@ -96,6 +96,8 @@ def _step_lines(step: words.Step) -> list[str]:
     library = step.site.library if step.site else None
     if library:
         lines.append(f"        in {place(library)}")
+    if step.site and step.site.in_worker:
+        lines.append("        by a thread of a library, while the main thread was in this line")
     return lines
 
 

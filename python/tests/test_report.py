@@ -32,6 +32,14 @@ class Reported(unittest.TestCase):
         self.assertIn(f"{file}:5  x.zero_()\n     -> the host writes to it\n"
                       "        in a/b.py:7\n", self.text)
 
+    def test_a_thread_without_python_is_told(self):
+        site = {**self.script.site(4), "thread": "worker"}
+        problems = Problems()
+        problems.add(ended("0:eager", race(use("CopyH2D", "read", "legacy stream", site),
+                                           use("host write", "write", "host", None))))
+        text = report.text(Result(["a.py"], problems.list(), ["0:eager"], 0.1))
+        self.assertEqual(text.count("by a thread of a library, while the main thread was in"), 1)
+
     def test_how_many_runs_and_how_to_repeat_them(self):
         self.assertIn("(Race, 3 of 3 runs)", self.text)
         self.assertIn("replay: pinlane race --replay 0:eager train.py --name 'a b'\n", self.text)
