@@ -1,5 +1,6 @@
 """PyTorch's CUDA operators on the emulated device: builds, caches and loads `operators/`."""
 
+import atexit
 import contextlib
 import ctypes
 import fcntl
@@ -38,6 +39,10 @@ class Operators:
         """How many operators have been launched so far."""
         return self._library.pinlane_operators_launches()
 
+    def unsupported(self, what):
+        """Reports that the program needs something that runs only on a GPU."""
+        self._library.pinlane_operators_unsupported(what.encode())
+
     def failure(self):
         """Takes the first failure of an operator on the device that no call has raised, or None."""
         return self._library.pinlane_operators_failure().decode() or None
@@ -58,11 +63,20 @@ def load(quiet=True):
         torch = _import_torch()
         _loaded = Operators(ctypes.CDLL(str(library(torch)), mode=ctypes.RTLD_GLOBAL))
         _choose_backends(torch)
-        _refuse_compiled_kernels(torch)
+        _refuse_compiled_kernels(torch, _loaded)
+        atexit.register(_report_failure)
         if not quiet:
             print(f"pinlane: {_loaded.count} operators of PyTorch {torch.__version__}; "
                   f"{len(_loaded.refused)} others need a GPU", file=sys.stderr)
     return _loaded
+
+
+def _report_failure():
+    """A failure of an operator after the program's last call would be lost otherwise."""
+    text = _loaded.failure()
+    if text:
+        _loaded.unsupported(text)
+        print(f"pinlane: an operator failed on the device: {text}", file=sys.stderr)
 
 
 def _import_torch():
@@ -189,10 +203,24 @@ def _choose_backends(torch):
     torch.backends.cudnn.is_acceptable = lambda tensor: False
     torch.backends.mha.set_fastpath_enabled(False)
     meta = torch.empty(2, device="meta")
-    meta + meta
+    with _without("triton"):  # it would run no kernel, and complains at the end of the process
+        meta + meta
 
 
-def _refuse_compiled_kernels(torch):
+@contextlib.contextmanager
+def _without(module):
+    """Lets no import find the module, unless it is there already."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None
+    try:
+        yield
+    finally:
+        del sys.modules[module]
+
+
+def _refuse_compiled_kernels(torch, loaded):
     """torch.compile writes kernels for a GPU: it stops with a text that says so."""
     inductor = getattr(torch, "_TorchCompileInductorWrapper", None)
     if inductor is None:
@@ -201,7 +229,7 @@ def _refuse_compiled_kernels(torch):
 
     def refuse(self, model, inputs):
         if any(getattr(t, "device", None) is not None and t.device.type == "cuda" for t in inputs):
-            ctypes.CDLL(None).pinlane_unsupported(b"torch.compile(backend='inductor')")
+            loaded.unsupported("torch.compile(backend='inductor')")
             raise RuntimeError("pinlane: torch.compile(backend='inductor') writes kernels that run "
                                "only on a GPU. Use backend='aot_eager', or set "
                                "TORCH_COMPILE_DISABLE=1.")

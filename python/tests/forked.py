@@ -9,7 +9,7 @@ import traceback
 MODES = ("eager", "lazy", "random", "chunked", "pct:3")
 
 
-def forked(function, replay="0:eager"):
+def forked(function, replay="0:eager", **variables):
     """What the function gives, and the findings. Call it before this process uses the device."""
     report = tempfile.mktemp()
     read, write = os.pipe()
@@ -17,7 +17,7 @@ def forked(function, replay="0:eager"):
     if child == 0:
         os.close(read)
         os.environ.update(PINLANE_REPLAY=replay, PINLANE_CUDART_REPORT=report,
-                          PINLANE_CUDART_QUIET="1")
+                          PINLANE_CUDART_QUIET="1", **variables)
         try:
             given = (function(), None)
         except BaseException:

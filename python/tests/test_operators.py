@@ -94,6 +94,85 @@ class Results(unittest.TestCase):
         self.assertEqual(lazily[0], first)
 
 
+    def test_a_graph_replays_operators_with_new_random_numbers(self):
+        def run():
+            import torch
+
+            x = torch.zeros(64, device="cuda")
+            side = torch.cuda.Stream()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=side):
+                y = x * 2
+                z = torch.rand(64, device="cuda")
+            given = []
+            for i in range(2):
+                x.fill_(i)
+                graph.replay()
+                given.append((y.sum().item(), z.sum().item()))
+            return given
+
+        from forked import MODES, forked
+
+        for mode in MODES:
+            ((first, one), (second, other)), findings = forked(run, f"2:{mode}")
+            self.assertEqual((first, second, findings), (0, 128, []))
+            self.assertNotEqual(one, other)
+
+    def test_work_of_several_streams_and_loaders_is_ordered_by_pytorch(self):
+        def run():
+            import torch
+
+            x = torch.randn(8, 8, device="cuda", requires_grad=True)
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                y = (x @ x).relu()
+            torch.cuda.current_stream().wait_stream(side)
+            y.sum().backward()
+            data = torch.utils.data.TensorDataset(torch.arange(64.0))
+            loader = torch.utils.data.DataLoader(data, batch_size=16, num_workers=2,
+                                                 pin_memory=True)
+            total = sum(batch.cuda(non_blocking=True).sum() for batch, in loader)
+            return total.item(), x.grad.isfinite().all().item()
+
+        from forked import forked
+
+        for mode in ("eager", "lazy"):
+            self.assertEqual(forked(run, f"2:{mode}"), ((2016, True), []))
+
+
+    def test_work_on_two_devices_is_ordered_as_pytorch_orders_it(self):
+        def run():
+            import torch
+
+            x = torch.arange(12.0).view(3, 4).cuda(0)
+            y = x.half().t().to("cuda:1", torch.float32)
+            z = torch.zeros(3, 4, device="cuda:1")
+            z.copy_(x.flip(0))
+            x.zero_()
+            return y.tolist(), z.sum().item(), str(torch.rand(3, device="cuda:1").device)
+
+        from forked import MODES, forked
+
+        columns = [[0, 4, 8], [1, 5, 9], [2, 6, 10], [3, 7, 11]]
+        for mode in MODES:
+            found = forked(run, f"4:{mode}", PINLANE_CUDART_DEVICES="2")
+            self.assertEqual(found, ((columns, 66, "cuda:1"), []))
+
+    def test_an_embedding_in_float16_uses_rows(self):
+        def run():
+            import torch
+
+            x = torch.nn.Embedding(5, 3, device="cuda", dtype=torch.float16)
+            y = x(torch.tensor([1, 1], device="cuda")) @ torch.ones(3, 2, device="cuda").half()
+            y.sum().backward()
+            return x.weight.grad.tolist()
+
+        from forked import forked
+
+        self.assertEqual(forked(run), ([[0] * 3, [4] * 3, [0] * 3, [0] * 3, [0] * 3], []))
+
+
 class Uses(unittest.TestCase):
     """Two streams that nothing orders, on the rows and columns of one tensor."""
 
@@ -156,20 +235,90 @@ class Uses(unittest.TestCase):
         self.assert_no_race(lambda x, y, i: x[3, :0].zero_(), lambda x, y, i: x.zero_())
 
 
+    def test_indices_of_columns_use_the_columns(self):
+        def columns(first, last):
+            return lambda x, y, i: x.index_select(1, i[first:last])
+
+        def write(x, y, index):
+            x[:, 20:30].copy_(y[:, 20:30])
+
+        self.assert_no_race(columns(0, 20), write)
+        self.assert_no_race(columns(30, 64), write)
+        self.assert_races(columns(29, 40), write)
+        self.assert_no_race(lambda x, y, i: x.take(i[:20]), write)
+        self.assert_races(lambda x, y, i: x.take(i[:21]), write)
+        self.assert_no_race(lambda x, y, i: x[i[:4], i[:4]], write)
+        self.assert_races(lambda x, y, i: x[i[:4], i[17:21]], write)
+        self.assert_no_race(lambda x, y, i: x.scatter_add_(1, i[None, :20], y), write)
+        self.assert_no_race(lambda x, y, i: x.scatter_add_(1, i[None, :20], y[:4]),
+                            lambda x, y, i: y[1].zero_())
+        self.assert_races(lambda x, y, i: x.scatter_add_(1, i[None, :20], y[:4]),
+                          lambda x, y, i: y[0, 19:].zero_())
+        self.assert_races(lambda x, y, i: x.index_put_((i < 2,), x.new_tensor(1).cpu()), write)
+        self.assert_races(lambda x, y, i: x.scatter_(1, i[None, 20:], y), write)
+
+
 class Stops(unittest.TestCase):
-    def test_what_runs_only_on_a_gpu_stops_by_its_name(self):
+    def test_torch_compile_stops_with_advice(self):
         def run():
             import torch
 
             try:
-                torch.ones(2, 2, device="cuda").to_sparse()
-            except RuntimeError as error:
+                torch.compile(lambda x: x * 2)(torch.ones(3, device="cuda"))
+            except Exception as error:
                 return str(error)
 
         from forked import forked
 
-        text, _ = forked(run)
-        self.assertIn("aten::_to_sparse runs only on a GPU", text)
+        self.assertIn("Use backend='aot_eager'", forked(run)[0])
+
+    def test_errors_are_raised_at_the_call_in_the_words_of_a_gpu(self):
+        def run():
+            import torch
+
+            x = torch.ones(2, device="cuda")
+            given = []
+            for wrong in (lambda: x + torch.ones(3, device="cuda"), lambda: x + torch.ones(2),
+                          lambda: x[:1].expand(4).add_(1), lambda: x.copy_(x.new_ones(5))):
+                try:
+                    wrong()
+                except RuntimeError as error:
+                    given.append(str(error))
+            return given
+
+        from forked import forked
+
+        texts, findings = forked(run, "3:lazy")
+        for text, part in zip(texts, ("must match the size of tensor b (3)", "cuda:0 and cpu",
+                                      "more than one element of the written-to tensor",
+                                      "must match the existing size (5)"), strict=True):
+            self.assertIn(part, text)
+        self.assertEqual(findings, [])
+
+    def test_what_runs_only_on_a_gpu_stops_by_its_name(self):
+        def run():
+            import torch
+
+            table = torch.nn.Embedding(5, 3, sparse=True, device="cuda")
+            loss = table(torch.tensor([1, 1], device="cuda")).sum()
+            q = torch.ones(1, 1, 8, 8, device="cuda")
+            given = []
+            for call in (lambda: torch.ones(2, 2, device="cuda").to_sparse(), loss.backward,
+                         lambda: table.weight.grad.coalesce(),
+                         lambda: torch.ops.aten._scaled_dot_product_flash_attention(q, q, q)):
+                try:
+                    call()
+                except RuntimeError as error:
+                    given.append(str(error))
+            return given
+
+        from forked import forked
+
+        texts, _ = forked(run)
+        names = ("_to_sparse", "_coalesce of a sparse tensor",
+                 "_scaled_dot_product_flash_attention")
+        for text, name in zip(texts, names, strict=True):
+            self.assertIn(f"aten::{name} runs only on a GPU", text)
 
     def test_an_index_that_is_out_of_range_is_raised_by_the_next_wait(self):
         def run():

@@ -5,6 +5,7 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/cuda/CUDAEvent.h>
+#include <ATen/cuda/PeerToPeerAccess.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/copy_native.h>
 
@@ -49,6 +50,12 @@ inline bool is_plain(const at::Tensor& to, const at::Tensor& from) {
           (to.strides() == from.strides() && to.is_non_overlapping_and_dense()));
 }
 
+/// Whether a kernel on one device can write to another. Otherwise PyTorch copies by way of
+/// temporary tensors, whose copies come here again.
+inline bool reaches(c10::Device from, c10::Device to) {
+  return from == to || at::cuda::get_p2p_access(from.index(), to.index());
+}
+
 /// Copies by a launch on the source's device. The other device's stream is ordered around it.
 inline void copy_by_launch(Operator& op, const at::Tensor& to, const at::Tensor& from) {
   const auto from_stream = c10::cuda::getCurrentCUDAStream(from.device().index());
@@ -77,8 +84,7 @@ inline at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_block
       src.layout() != c10::kStrided)
     return at::native::copy_(self, src, non_blocking);
   if (self.is_cuda() && src.is_cuda() && self.numel() > 0 && !self.is_same(src) &&
-      !is_plain(self, src)) {
-    // It checks the sizes, and that no element is written to twice.
+      !is_plain(self, src) && reaches(src.device(), self.device())) {
     const auto expanded = src.expand(self.sizes());
     at::assert_no_internal_overlap(self);
     copy_by_launch(op, self, expanded);
@@ -90,6 +96,7 @@ inline at::Tensor& copy_(at::Tensor& self, const at::Tensor& src, bool non_block
 }
 
 inline at::Scalar local_scalar_dense(const at::Tensor& self) {
+  c10::cuda::CUDAGuard guard(self.device());
   std::string text = "item ";
   append_tensor(text, self);
   Label label(text + " " + self.device().str() + " -> cpu");

@@ -35,8 +35,6 @@ inline c10::ScalarType wide(c10::ScalarType type) {
   }
 }
 
-inline uint64_t bit(c10::ScalarType type) { return uint64_t{1} << static_cast<int>(type); }
-
 /// The small types among the arguments.
 inline uint64_t small_types(const Operator& op, const std::vector<IValue>& arguments) {
   uint64_t found = 0;
@@ -95,6 +93,7 @@ inline void call_on_host(Operator& op, Stack& stack) {
     try {
       call(op, attempt);
       stack = std::move(attempt);
+      op.native.fetch_or(small, std::memory_order_relaxed);
       return;
     } catch (const std::exception& error) {
       if (!is_missing_kernel(error)) throw;

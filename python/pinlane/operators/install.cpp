@@ -24,7 +24,7 @@ bool stays(const std::string& name) {
 
 /// Operators without a kernel for CUDA, whose parts have kernels that only a GPU runs.
 const std::vector<c10::OperatorName> whole = {
-    {"aten::convolution", ""}, {"aten::convolution_backward", ""}};
+    {"aten::convolution", ""}, {"aten::convolution_backward", ""}, {"aten::conj_physical_", ""}};
 
 bool has_kernel_for_host(const c10::OperatorHandle& op) {
   for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::CompositeExplicitAutograd,
@@ -100,6 +100,8 @@ class Installation {
     aten.impl("cudnn_is_acceptable", torch::CppFunction::makeFromUnboxedFunction(&not_acceptable));
     aten.impl("scaled_dot_product_attention",
               torch::CppFunction::makeFromUnboxedFunction(&attention));
+    refuse_sparse(c10::DispatchKey::SparseCUDA, sparse);
+    refuse_sparse(c10::DispatchKey::SparseCsrCUDA, sparse_rows);
     autograd.impl("scaled_dot_product_attention",
                   torch::CppFunction::makeFromUnboxedFunction(&attention));
     aten.impl("_use_cudnn_ctc_loss", torch::CppFunction::makeFromUnboxedFunction(&no_cudnn));
@@ -112,6 +114,10 @@ class Installation {
   std::unordered_map<std::string, std::unique_ptr<torch::Library>> libraries;
   torch::Library autograd{torch::Library::IMPL, "aten", c10::DispatchKey::AutogradCUDA, __FILE__,
                           __LINE__};
+  torch::Library sparse{torch::Library::IMPL, "aten", c10::DispatchKey::SparseCUDA, __FILE__,
+                        __LINE__};
+  torch::Library sparse_rows{torch::Library::IMPL, "aten", c10::DispatchKey::SparseCsrCUDA,
+                             __FILE__, __LINE__};
 
   torch::Library& library(const std::string& space) {
     auto& found = libraries[space];
@@ -128,6 +134,19 @@ class Installation {
     library(full.substr(0, colons)).impl(full.substr(colons + 2).c_str(), std::move(function));
   }
 
+  static void refuse_sparse(c10::DispatchKey key, torch::Library& library) {
+    auto& all = c10::Dispatcher::singleton();
+    for (const auto& name : all.getAllOpNames()) {
+      auto op = all.findSchema(name);
+      if (!op || name.name.rfind("aten::", 0) != 0 || !op->hasKernelForDispatchKey(key)) continue;
+      if (computes_sparse(name.name.substr(6))) {
+        library.impl(toString(name).substr(6).c_str(),
+                     torch::CppFunction::makeFromBoxedFunctor(
+                         std::make_unique<Refusing>(" of a sparse tensor")));
+      }
+    }
+  }
+
   void replace(const c10::OperatorHandle& op) {
     const auto& schema = op.schema();
     const auto name = schema.name().substr(schema.name().find("::") + 2);
@@ -136,14 +155,15 @@ class Installation {
       const auto own = own::find(name, schema.overload_name());
       if (own || (has_kernel_for_host(op) && !makes_no_dense(name))) return stand_in(op, own);
     }
-    implement(op, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusing>()));
+    implement(op, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusing>("")));
     refused += toString(op.operator_name()) + "\n";
   }
 
   void stand_in(const c10::OperatorHandle& handle, Own own) {
     auto op = std::make_shared<Operator>(handle);
     op->own = own;
-    op->out = out_forms.find(handle);
+    // The host's batch norm stores wrong results if it is given them and its input is strided.
+    if (!op->leaves_statistics) op->out = out_forms.find(handle);
     if (op->name == "native_dropout") op->generator = static_cast<int>(op->arguments());
     implement(handle, torch::CppFunction::makeFromBoxedFunctor(
                           std::make_unique<Boxed>(std::move(op))));
@@ -182,6 +202,9 @@ extern "C" const char* pinlane_operators_refused() {
   return pinlane::installation().refused.c_str();
 }
 extern "C" long pinlane_operators_launches() { return pinlane::launches; }
+extern "C" void pinlane_operators_unsupported(const char* what) {
+  pinlane::drop_in().unsupported(what);
+}
 /// The first failure that no call has raised yet, or an empty text.
 extern "C" const char* pinlane_operators_failure() {
   static std::string text;

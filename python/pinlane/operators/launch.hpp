@@ -70,7 +70,8 @@ struct Computation : Work {
  private:
   /// Lets the operator write to the results itself, if it can.
   bool run_in_place(const Stack& stack) {
-    if (!op->out || !op->out_works || op->own || small_types(*op, arguments)) return false;
+    if (!op->out || !op->out_works || op->own) return false;
+    if (small_types(*op, arguments) & ~op->native) return false;
     if (results.size() != op->aliases.size()) return false;
     for (const at::Tensor& t : results)
       if (!t.defined()) return false;
@@ -81,12 +82,16 @@ struct Computation : Work {
     bool fits = true;
     try {
       op->out->callBoxed(&with_results);
-      for (size_t i = 0; i < results.size(); ++i) fits = fits && planned[i].fits(results[i]);
+      for (size_t i = 0; i < results.size(); ++i) {
+        const at::Tensor& t = results[i];
+        fits = fits && planned[i].fits(t) && !t.is_conj() && !t.is_neg();
+      }
     } catch (const std::exception&) {
       fits = false;
     }
     if (fits) return true;
-    // It may have changed the sizes. The other form says what is wrong, if anything is.
+    // It may have changed the sizes, or have left the numbers to conjugate. The other form says
+    // what is wrong, if anything is.
     op->out_works = false;
     for (size_t i = 0; i < results.size(); ++i) results[i] = planned[i].at(results[i].data_ptr());
     return false;
@@ -117,6 +122,18 @@ struct Computation : Work {
   }
 };
 
+/// What an operator uses of an argument: scatter only as much of its source as it has indices.
+inline at::Tensor used_part(const Operator& op, const std::vector<IValue>& arguments, size_t i,
+                            const at::Tensor& t) {
+  if (!op.scatters || i != 3 || !arguments[2].isTensor()) return t;
+  const auto sizes = arguments[2].toTensor().sizes();
+  if (static_cast<int64_t>(sizes.size()) != t.dim()) return t;
+  auto part = t;
+  for (int64_t d = 0; d < t.dim(); ++d)
+    part = part.narrow(d, 0, std::min(sizes[d], t.size(d)));
+  return part;
+}
+
 /// Launches an operator. `arguments` are the device's, with sizes that fit.
 inline void launch_computation(Operator& op, const std::vector<IValue>& arguments,
                                const std::vector<at::Tensor>& results, c10::DeviceIndex device) {
@@ -132,7 +149,7 @@ inline void launch_computation(Operator& op, const std::vector<IValue>& argument
     work->arguments.push_back(moved(arguments[i], c10::kCPU, [&](const at::Tensor& t) {
       if (!t.is_cuda()) return by_value(t);
       writes |= op.writes[i] && t.numel() > 0;
-      if (!later) add_tensor(uses, t, op.writes[i]);
+      if (!later) add_tensor(uses, used_part(op, arguments, i, t), op.writes[i]);
       return on_host(t);
     }));
   }

@@ -54,7 +54,8 @@ class Name {
   }
 
   void add(const at::Tensor& t) {
-    if (!t.defined() || ++tensors > MOST_NAMED) return;
+    const bool is_number = t.defined() && t.unsafeGetTensorImpl()->is_wrapped_number();
+    if (!t.defined() || is_number || ++tensors > MOST_NAMED) return;
     text += tensors == 1 ? " " : ", ";
     append_tensor(text, t);
   }

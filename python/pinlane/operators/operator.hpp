@@ -27,10 +27,12 @@ struct Operator {
   c10::OperatorHandle handle;
   std::string name;            // without the namespace and the overload
   std::vector<bool> writes;    // each argument
+  std::vector<bool> is_out;    // each argument: whether it is only written to
   std::vector<int> aliases;    // each return: the argument that it is, or -1
   std::vector<bool> is_dtype;  // each argument
   int generator = -1;  // an argument, or one after the last that `own` takes
   bool writes_any = false;
+  bool scatters = false;
   /// A GPU's results have sizes, and no values, where the host's are empty: statistics that a batch
   /// norm does not compute when it evaluates.
   bool leaves_statistics = false;
@@ -40,7 +42,8 @@ struct Operator {
   Own own = nullptr;
   Named named = Named::No;
   std::optional<c10::OperatorHandle> out;  // writes to given results
-  std::atomic<uint64_t> in_float{0};  // types of which the host has no kernel, by number
+  std::atomic<uint64_t> in_float{0};  // small types of which the host has no (fast) kernel, as bits
+  std::atomic<uint64_t> native{0};    // and those of which it has one
   std::atomic<bool> out_works{true};
 
   std::mutex lock;
@@ -51,6 +54,8 @@ struct Operator {
   size_t arguments() const { return writes.size(); }
   bool is_fresh(size_t result) const { return aliases[result] < 0; }
 };
+
+inline uint64_t bit(c10::ScalarType type) { return uint64_t{1} << static_cast<int>(type); }
 
 inline bool is_one_of(const std::string& name, std::initializer_list<const char*> names) {
   return std::any_of(names.begin(), names.end(), [&](const char* n) { return name == n; });
@@ -103,6 +108,7 @@ inline Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
     is_dtype.push_back(argument.real_type()->str().rfind("ScalarType", 0) == 0);
     writes.push_back(is_write(argument.alias_info()) ||
                      is_running_statistic(name, argument.name()));
+    is_out.push_back(writes.back() && argument.kwarg_only());
     writes_any = writes_any || writes.back();
   }
   for (const auto& result : schema.returns()) {
@@ -115,9 +121,13 @@ inline Operator::Operator(const c10::OperatorHandle& op) : handle(op) {
     }
     aliases.push_back(alias);
   }
+  scatters = name.rfind("scatter", 0) == 0;
   leaves_statistics = name.find("batch_norm") != std::string::npos;
   has_sizes_of_host = is_one_of(name, {"_embedding_bag", "_embedding_bag_forward_only"});
   synchronous = is_synchronous(schema, name);
+  if (is_one_of(name, {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_", "convolution",
+                       "convolution_backward"}))
+    in_float = bit(c10::ScalarType::Half) | bit(c10::ScalarType::BFloat16);
   if (!schema.arguments().empty()) named = named_by(schema, name);
 }
 

@@ -136,6 +136,16 @@ inline void addmm_dtype(Stack& stack) {
                       a[4].toScalar()));
 }
 
+/// The form with `out` of an operator.
+template <Own compute>
+void into_out(Stack& stack) {
+  const auto out = stack.back().toTensor();
+  stack.pop_back();
+  compute(stack);
+  out.copy_(stack.back().toTensor());
+  stack.back() = out;
+}
+
 inline void rms_norm_backward(Stack& stack) {
   const auto a = take(stack);
   const auto grad = a[0].toTensor(), input = a[1].toTensor(), rstd = a[3].toTensor();
@@ -169,6 +179,10 @@ inline Own find(const std::string& name, const std::string& overload) {
       {"bmm.dtype", matmul_dtype},
       {"addmm.dtype", addmm_dtype},
       {"baddbmm.dtype", addmm_dtype},
+      {"mm.dtype_out", into_out<matmul_dtype>},
+      {"bmm.dtype_out", into_out<matmul_dtype>},
+      {"addmm.dtype_out", into_out<addmm_dtype>},
+      {"baddbmm.dtype_out", into_out<addmm_dtype>},
       {"_fused_rms_norm_backward", rms_norm_backward},
   };
   auto found = all.find(overload.empty() ? name : name + "." + overload);

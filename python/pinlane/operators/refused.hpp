@@ -32,11 +32,27 @@ inline bool makes_no_dense(const std::string& name) {
   return false;
 }
 
+/// Whether an operator on a sparse tensor computes: others only look at its parts.
+inline bool computes_sparse(const std::string& name) {
+  for (const char* part :
+       {"_coalesce", "_sparse_", "_spsolve", "_to_dense", "_to_sparse", "add", "baddbmm", "bmm",
+        "div", "floor_divide", "hspmm", "index_select", "mm", "mul", "mv", "sparse_mask",
+        "sparse_sampled", "sspaddmm", "sub", "sum", "triangular_solve"})
+    if (name.rfind(part, 0) == 0)
+      return name != "_coalesced_" && name.rfind("_sparse_coo_tensor", 0) != 0;
+  return false;
+}
+
 class Refusing : public c10::OperatorKernel {
  public:
+  explicit Refusing(const char* of) : of(of) {}
+
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack*) {
-    refuse(toString(op.operator_name()));
+    refuse(toString(op.operator_name()) + of);
   }
+
+ private:
+  const char* of;
 };
 
 }  // namespace pinlane

@@ -4,6 +4,7 @@
 #include "launch.hpp"
 #include "refused.hpp"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/nonzero.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -51,9 +52,7 @@ inline IValue without_masks(const IValue& indices) {
   std::vector<std::optional<at::Tensor>> list;
   bool any = false;
   for (const auto& index : indices.toOptionalTensorVector()) {
-    const bool is_mask = index && index->defined() &&
-                         (index->scalar_type() == at::kBool || index->scalar_type() == at::kByte);
-    if (!is_mask) {
+    if (!index || !index->defined() || !is_mask(*index)) {
       list.push_back(index);
       continue;
     }
@@ -71,8 +70,7 @@ inline bool is_masked_fill(const std::vector<IValue>& arguments) {
   int masks = 0, others = 0;
   for (const auto& index : arguments[1].toOptionalTensorVector()) {
     if (!index || !index->defined()) continue;
-    const auto type = index->scalar_type();
-    ++(type == at::kBool || type == at::kByte ? masks : others);
+    ++(is_mask(*index) ? masks : others);
   }
   return masks == 1 && others == 0;
 }
@@ -86,7 +84,10 @@ inline std::vector<IValue> prepare(const Operator& op, const Stack& stack, c10::
       arguments[i] =
           mapped(arguments[i], [&](const at::Tensor& t) { return t.to(device); });
     }
-    each(arguments[i], [&](const at::Tensor& t) { check_tensor(op, i, t, device); });
+    each(arguments[i], [&](const at::Tensor& t) {
+      check_tensor(op, i, t, device);
+      if (op.writes[i] && op.named == Named::No) at::assert_no_internal_overlap(t);
+    });
   }
   return arguments;
 }
@@ -104,8 +105,10 @@ inline void resize(const at::Tensor& t, const Like& like) {
 inline void enqueue(Operator& op, Stack& stack, const std::vector<IValue>& arguments,
                     c10::Device device) {
   const auto planned = plan(op, arguments);
-  for (const auto& [argument, like] : planned->resized)
+  for (const auto& [argument, like] : planned->resized) {
+    if (!op.is_out[argument]) refuse("aten::" + op.name + " that changes the size of its argument");
     resize(arguments[argument].toTensor(), like);
+  }
   std::vector<at::Tensor> results;
   std::vector<IValue> returns;
   for (size_t r = 0; r < op.aliases.size(); ++r) {

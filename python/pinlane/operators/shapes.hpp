@@ -143,21 +143,15 @@ inline Plan plan_by_zeros(Operator& op, const std::vector<IValue>& arguments) {
 
 /// The Meta kernels of some operators need data, or do not exist.
 inline Plan new_plan(Operator& op, const std::vector<IValue>& arguments) {
-  std::exception_ptr first;
   const bool by_meta = !op.has_sizes_of_host;
   if (by_meta && (!op.own || op.handle.hasKernelForDispatchKey(c10::DispatchKey::Meta))) {
     try {
       return plan_by_meta(op, arguments);
     } catch (const std::exception&) {
-      first = std::current_exception();
+      // The host's kernel says what is wrong in a GPU's words, if anything is.
     }
   }
-  try {
-    return plan_by_zeros(op, arguments);
-  } catch (const std::exception&) {
-    if (first) std::rethrow_exception(first);
-    throw;
-  }
+  return plan_by_zeros(op, arguments);
 }
 
 inline std::shared_ptr<const Plan> plan(Operator& op, const std::vector<IValue>& arguments) {
