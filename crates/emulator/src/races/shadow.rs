@@ -318,6 +318,17 @@ mod tests {
     }
 
     #[test]
+    fn a_read_of_all_hides_no_write_of_rows() {
+        use RacingAccess::{Read, Write};
+        let mut shadow = Shadow::default();
+        let rows = Use { rows: Rows::new(4, 16), ..by(1, Write, 0, 52) };
+        shadow.touch(rows, &Below(0), &mut Vec::new());
+        assert_eq!(touch(&mut shadow, 2, Read, 0, 52, 2), [], "2 knew of 1");
+        assert_eq!(touch(&mut shadow, 3, Read, 4, 12, 0), [], "between the rows");
+        assert_eq!(touch(&mut shadow, 3, Read, 0, 52, 0), [(1, 0, 52)]);
+    }
+
+    #[test]
     fn a_shadow_forgets_what_everybody_knows_and_never_grows_without_end() {
         use RacingAccess::Write;
         let mut shadow = Shadow::default();
