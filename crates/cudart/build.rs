@@ -60,24 +60,24 @@ fn stubs() -> String {
     text
 }
 
-/// `(name, version, has a stream of the thread, exported name or none)` for each name of the driver
-/// that programs ask for, with the version of CUDA since which the name means this export. There
-/// is none where the export is a stub.
+/// `(name, version, has a stream of the thread, exported name)` for each name of the driver that
+/// programs ask for, with the version of CUDA since which the name means this export. Names without
+/// a version are not found.
 fn entry_points() -> String {
-    let implemented = implemented();
     let versions = read("exports/driver-versions.txt");
     let version_of = |name: &str| {
         let mut lines = versions.lines().filter_map(|line| line.split_once(' '));
-        lines.find(|(known, _)| *known == name).map_or("0", |(_, version)| version)
+        lines.find(|(known, _)| *known == name).map(|(_, version)| version)
     };
     let mut text = String::from("&[\n");
     for name in read("exports/driver.txt").lines() {
         let plain = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
         let per_thread = plain != name;
-        let (version, base) = (version_of(plain), without_version(plain));
-        let export =
-            if implemented.contains(name) { format!("Some(c\"{name}\")") } else { "None".into() };
-        writeln!(text, "(\"{base}\", {version}, {per_thread}, {export}),").expect("a string grows");
+        let base = without_version(plain);
+        if let Some(version) = version_of(plain) {
+            let row = format!("(\"{base}\", {version}, {per_thread}, c\"{name}\"),");
+            writeln!(text, "{row}").expect("a string grows");
+        }
     }
     text + "]"
 }

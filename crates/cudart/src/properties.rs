@@ -73,6 +73,8 @@ static OTHERS: &[(c_int, c_int)] = &[
     (13, 1_980_000),
     (15, 1),
     (36, 2_619_000),
+    // Virtual memory, without handles for other processes.
+    (102, 1),
     (112, 0),
     (113, 1),
     // No NUMA node.

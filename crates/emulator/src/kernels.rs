@@ -4,6 +4,7 @@ use super::emulator::Emulator;
 use super::machine::Machine;
 use super::memory::device::Violation;
 use super::memory::host::{Access, HostPtr, HostUse};
+use super::memory::mapped::MappedAccess;
 use super::operation::{Action, Move, Moved, Pattern};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
@@ -189,8 +190,13 @@ impl Machine {
 
     /// Kernels reach the memory of their own device, and of those that their device has peer access
     /// to and whose pools are open to it: the memory may come from `cudaMalloc` or from a pool.
-    /// Copies reach all.
+    /// Mapped memory they reach if `cuMemSetAccess` says so. Copies reach all.
     pub(super) fn reach(&self, device: Ordinal, address: DevicePtr) -> Result<(), Violation> {
+        if let Some(access) = self.memory.access(address, device) {
+            let text = "is mapped, and not for device";
+            let is_closed = access == MappedAccess::None;
+            return if is_closed { Err(format!("{address:#x} {text} {device}")) } else { Ok(()) };
+        }
         let Some(other) = self.memory.device_of(address) else { return Ok(()) };
         let ours = &self.devices[device as usize];
         if other == device || ours.peers.contains(&other) && ours.mapped_peers.contains(&other) {

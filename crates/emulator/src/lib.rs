@@ -84,6 +84,7 @@ pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{CaptureMode, Usage};
 pub use memory::foreign::SharedMemory;
+pub use memory::mapped::{CreatedMemory, MappedAccess};
 pub use memory::pools::PoolId;
 pub use operation::declared::DeclaredUse;
 #[doc(hidden)]

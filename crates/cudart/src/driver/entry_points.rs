@@ -12,8 +12,8 @@ use crate::abi::{Handle, Out};
 use crate::environment;
 
 /// A name, the version of CUDA since which it means this export, whether that is the form for
-/// per-thread default streams, and the export; none for a stub.
-type Row = (&'static str, c_int, bool, Option<&'static CStr>);
+/// per-thread default streams, and the export.
+type Row = (&'static str, c_int, bool, &'static CStr);
 
 static ROWS: &[Row] = include!(concat!(env!("OUT_DIR"), "/entry_points.rs"));
 
@@ -57,8 +57,8 @@ pub fn find(
     if name.is_null() || flags & !FLAGS != 0 || version > environment::driver_version() {
         return Err(CudaCode::INVALID_VALUE);
     }
-    // Any version, as drivers answer it.
-    let version = if version < 0 { c_int::MAX } else { version };
+    // The newest one, as drivers answer it.
+    let version = if version < 0 { environment::driver_version() } else { version };
     // SAFETY: CUDA demands of its callers that it is a string.
     let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap_or_default();
     let of_thread = flags & PER_THREAD != 0;
@@ -66,7 +66,7 @@ pub fn find(
     let usable = ROWS.iter().filter(known).filter(|row| row.1 <= version);
     // The newest version; its form for the thread's stream, if it has one.
     let export = match usable.max_by_key(|row| (row.1, row.2)) {
-        Some(&(_, _, _, Some(export))) => export,
+        Some(&(_, _, _, export)) => export,
         None if ROWS.iter().any(|row| known(&row)) => return Ok((0, TOO_NEW)),
         _ => return Ok((0, NOT_FOUND)),
     };

@@ -12,6 +12,7 @@
 //! | `launches.rs` | launches, and what functions need |
 //! | `copies.rs` | copies and fills whose names say the direction or the width |
 //! | `planes.rs` | copies and fills of planes and volumes |
+//! | `mapped.rs` | addresses that a program reserves, and memory that it maps there |
 //! | `export_tables.rs` | what NVIDIA's own runtime asks of the driver |
 
 pub mod contexts;
@@ -21,6 +22,7 @@ pub mod entry_points;
 pub mod errors;
 mod export_tables;
 mod launches;
+mod mapped;
 mod memory;
 mod modules;
 mod planes;

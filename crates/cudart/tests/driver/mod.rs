@@ -60,8 +60,58 @@ fn one_eager_run_finds_the_race_of_a_program_for_the_driver_and_names_its_calls(
     assert!(run.findings[0].contains("read after write"), "{run:?}");
     assert!(run.findings[1].contains("cuStreamSynchronize names"), "{run:?}");
     assert!(run.findings[2].contains("cuMemFree_v2: "), "{run:?}");
-    let said = "pinlane-cudart: cuMemAddressReserve is not there: CUDA_ERROR_NOT_SUPPORTED\n";
+    let name = "cuEGLStreamConsumerConnect";
+    let said = format!("pinlane-cudart: {name} is not there: CUDA_ERROR_NOT_SUPPORTED\n");
     assert_eq!(run.stderr, said);
+}
+
+fn mapped_memory_is_right(headers: Option<&Path>) {
+    let app = program("mapped", headers);
+    for mode in ["eager", "lazy", "random", "chunked"] {
+        app.with(mode, 1, &TWO_DEVICES).is_right();
+    }
+}
+
+#[test]
+fn a_program_maps_memory_at_addresses_that_it_has_reserved() {
+    mapped_memory_is_right(None);
+}
+
+#[test]
+fn a_program_maps_memory_as_the_headers_of_the_toolkit_declare_it() {
+    let Some(headers) = toolkit() else { return };
+    mapped_memory_is_right(Some(headers));
+}
+
+#[test]
+fn each_wrong_use_of_mapped_memory_is_found() {
+    let app = program("mapped_wrongly", None);
+    let kinds = |what: &str, mode: &str| {
+        let run = app.given(what).with(mode, 1, &TWO_DEVICES);
+        assert_eq!((run.status, &*run.stdout), (Some(0), "done\n"), "{what}: {run:?}");
+        (run.kinds().join(" "), run)
+    };
+    for (what, found) in [
+        ("unmapped", "IllegalAddress"),
+        ("border", "IllegalAddress"),
+        ("closed", "IllegalAddress"),
+        ("read only", "IllegalAddress"),
+        ("other device", "IllegalAddress"),
+        ("gone", "IllegalAddress"),
+        ("address free", "BadFree BadFree BadFree"),
+        ("unmap", "BadFree BadFree"),
+        ("free", "BadFree"),
+        ("handle", "BadHandle BadHandle"),
+        ("unmap in use", "FreedInFlight"),
+        ("race", "Race"),
+    ] {
+        let (kinds, run) = kinds(what, "eager");
+        assert_eq!(kinds, found, "{what}: {run:?}");
+    }
+    let (_, race) = kinds("race", "eager");
+    assert!(race.findings[0].contains("memory: 2097152 bytes"), "of one mapping: {race:?}");
+    let (late, run) = kinds("unmap in use", "lazy");
+    assert_eq!(late, "FreedInFlight IllegalAddress", "{run:?}");
 }
 
 #[test]

@@ -20,8 +20,7 @@ int main() {
   GIVES(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(second));
   FINE(cuMemFree(memory));
   GIVES(CUDA_ERROR_INVALID_VALUE, cuMemFree(memory));
-  CUdeviceptr reserved;
-  GIVES(CUDA_ERROR_NOT_SUPPORTED, cuMemAddressReserve(&reserved, 4096, 0, 0, 0));
+  GIVES(CUDA_ERROR_NOT_SUPPORTED, cuEGLStreamConsumerConnect(nullptr, nullptr));
   FINE(cuMemFreeHost(pinned));
   std::puts("done");
 }

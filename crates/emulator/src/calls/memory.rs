@@ -133,6 +133,7 @@ impl Machine {
         let found = self.memory.allocation_of(address).filter(|&(start, _)| start == address);
         let whose = match found {
             Some((_, one)) if one.made.is_some() => return Ok(()),
+            Some((_, one)) if one.is_reserved() => "reserved, and mapped with cuMemMap",
             Some(_) => "somebody else's allocation",
             None => "no live allocation",
         };

@@ -14,6 +14,7 @@ mod host;
 mod ipc;
 mod kernels;
 mod managed;
+mod mapped;
 mod memory;
 mod pools;
 mod ranges;

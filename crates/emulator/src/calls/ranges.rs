@@ -162,12 +162,16 @@ impl Machine {
         let address = ptr.addr();
         if let Some(device) = self.memory.device_of(address as u64) {
             let found = self.memory.allocation_of(address as u64);
-            let start = found.map_or(address, |(start, _)| start as usize);
+            let range = match found {
+                Some((_, one)) if one.is_reserved() => self.memory.mapped(address as u64),
+                _ => found.map(|(start, one)| (start, one.bytes)),
+            };
+            let (start, bytes) = range.unwrap_or((address as u64, 0));
             return Held {
                 side: Side::OnDevice,
                 device,
-                base: std::ptr::without_provenance_mut(start),
-                bytes: found.map_or(0, |(_, one)| one.bytes),
+                base: std::ptr::without_provenance_mut(start as usize),
+                bytes,
                 flags: 0,
                 pool: found.and_then(|(_, one)| one.made?.pool),
             };
@@ -268,17 +272,20 @@ impl Machine {
         address: u64,
         bytes: usize,
     ) -> DriverResult<()> {
-        let found = self.memory.allocation_of(address).map(|(start, one)| (start, one.bytes));
-        let what = match found {
+        let what = match self.memory.allocation_of(address) {
             None => format!("{address:#x} is freed, or was never allocated"),
-            Some((start, all)) if bytes as u64 > start + all as u64 - address => {
-                let over = bytes as u64 - (start + all as u64 - address);
+            Some((start, one)) if bytes as u64 > start + one.bytes as u64 - address => {
+                let (all, over) = (one.bytes, bytes as u64 - (start + one.bytes as u64 - address));
                 format!(
                     "{bytes} bytes at {address:#x} run {over} bytes past the end of an \
                      allocation of {all}"
                 )
             }
-            Some(_) => return Ok(()),
+            Some((start, one)) => {
+                let range = ((address - start) as usize, bytes);
+                let Some(what) = one.refusal(start, range, false) else { return Ok(()) };
+                what
+            }
         };
         let message = format!("{call:?} on {}: {what}", self.describe(key));
         Err(self.misuse(FindingKind::IllegalAddress, message, CudaCode::INVALID_VALUE))

@@ -18,13 +18,14 @@
 //!   `cudaMemPoolReuseAllowInternalDependencies`.
 //!
 //! For programs that call CUDA directly, addresses lie in an [`Arena`] instead: the numbers above
-//! the offset are then those of the arena's view.
+//! the offset are then those of the arena's view. Only there are [`mapped`](super::mapped) addresses.
 
 use std::collections::BTreeMap;
 
 use crate::memory::area::Area;
 use crate::memory::arena::{Arena, PAGE};
 use crate::memory::made::MadeOnDevice;
+use crate::memory::mapped::{self, Backing, Reservation};
 use crate::memory::pools::PoolId;
 use crate::memory::storage::Storage;
 use crate::words::rng;
@@ -56,34 +57,37 @@ pub(crate) struct DeviceMemory {
     /// What the addresses of device 0 begin with, and how many each device has.
     base: u64,
     shift: u32,
-    arena: Option<Arena>,
-    banks: Vec<Bank>,
+    pub(super) arena: Option<Arena>,
+    pub(super) banks: Vec<Bank>,
+    /// Ranges of one device's addresses where memory of another is mapped.
+    pub(super) elsewhere: BTreeMap<DevicePtr, (u64, Ordinal)>,
 }
 
 /// The memory of one device.
 #[derive(Debug)]
-struct Bank {
+pub(super) struct Bank {
     capacity: usize,
     used: usize,
     blocks: usize,
     next: u64,
-    allocations: BTreeMap<DevicePtr, Allocation>,
+    pub(super) allocations: BTreeMap<DevicePtr, Allocation>,
 }
 
 impl Bank {
     /// The first place after `start`, the first address of the device, where so many bytes are free
     /// between two allocations, though they were given out before.
-    fn gap(&self, start: DevicePtr, bytes: u64) -> Option<u64> {
-        let mut free = FIRST;
+    fn gap(&self, start: DevicePtr, bytes: u64, alignment: u64) -> Option<u64> {
+        let aligned = |place: u64| (start + place).next_multiple_of(alignment) - start;
+        let mut free = aligned(FIRST);
         for (&at, allocation) in &self.allocations {
             let (mut from, mut to) = (at - start, (at - start) + padded(allocation.bytes)?);
-            if allocation.adopted {
+            if !matches!(allocation.role, Role::Plain) {
                 (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
             }
             if from >= free + bytes {
                 return Some(free);
             }
-            free = to;
+            free = aligned(to);
         }
         (self.next >= free + bytes).then_some(free)
     }
@@ -98,13 +102,24 @@ fn padded(bytes: usize) -> Option<u64> {
 #[derive(Debug)]
 pub(crate) struct Allocation {
     pub(crate) bytes: usize,
-    storage: Storage,
+    pub(super) storage: Storage,
     /// How the program made it, if a call of the program may free it.
     pub(crate) made: Option<MadeOnDevice>,
     /// Free has been called, but not yet reached.
     freeing: bool,
-    /// It is memory of another process, which has whole pages.
-    adopted: bool,
+    pub(super) role: Role,
+}
+
+/// What addresses are for. All but the first have whole pages.
+#[derive(Debug)]
+pub(super) enum Role {
+    Plain,
+    /// Memory of another process.
+    Adopted,
+    /// Addresses at which the program maps memory.
+    Reserved(Reservation),
+    /// Memory that it maps. Nothing can use it here.
+    Backing(Backing),
 }
 
 impl Allocation {
@@ -114,6 +129,24 @@ impl Allocation {
 
     fn contents_mut(&mut self) -> &mut [u8] {
         self.storage.contents_mut(self.bytes)
+    }
+
+    /// Whether the program maps memory there.
+    pub(crate) fn is_reserved(&self) -> bool {
+        matches!(self.role, Role::Reserved(_))
+    }
+
+    /// Why nothing can use a range of it, an offset and a length, if it is reserved.
+    pub(crate) fn refusal(
+        &self,
+        start: DevicePtr,
+        range: (usize, usize),
+        writes: bool,
+    ) -> Option<Violation> {
+        match &self.role {
+            Role::Reserved(reservation) => reservation.refusal(start, range, writes),
+            _ => None,
+        }
     }
 }
 
@@ -145,6 +178,7 @@ impl DeviceMemory {
             base: TAG,
             shift: DEVICE_SHIFT,
             arena: None,
+            elsewhere: BTreeMap::new(),
             banks: (0..devices).map(|_| bank()).collect(),
         }
     }
@@ -184,10 +218,20 @@ impl DeviceMemory {
     /// The allocation that an address lies in, from the call that makes it to the one that frees
     /// it, and its start.
     pub(crate) fn allocation_of(&self, address: DevicePtr) -> Option<(DevicePtr, &Allocation)> {
-        let bank = &self.banks[self.device_of(address)? as usize];
+        let bank = &self.banks[self.bank_of(address)? as usize];
         let (&start, found) = bank.allocations.range(..=address).next_back()?;
         let inside = address - start < found.bytes as u64 && !found.freeing;
-        inside.then_some((start, found))
+        (inside && !matches!(found.role, Role::Backing(_))).then_some((start, found))
+    }
+
+    /// The entry that an address lies in, whatever it is for.
+    pub(super) fn containing(
+        &mut self,
+        address: DevicePtr,
+    ) -> Option<(DevicePtr, &mut Allocation)> {
+        let bank = self.bank_of(address).map(|device| &mut self.banks[device as usize])?;
+        let (&start, found) = bank.allocations.range_mut(..=address).next_back()?;
+        (address - start < found.bytes as u64).then_some((start, found))
     }
 
     /// Notes how the program made an allocation.
@@ -204,8 +248,18 @@ impl DeviceMemory {
         made.map(|(&start, _)| start).collect()
     }
 
-    /// The device that an address belongs to.
+    /// The device that the memory at an address belongs to.
     pub(crate) fn device_of(&self, address: DevicePtr) -> Option<Ordinal> {
+        if let Some((&start, &(bytes, device))) = self.elsewhere.range(..=address).next_back()
+            && address - start < bytes
+        {
+            return Some(device);
+        }
+        self.bank_of(address)
+    }
+
+    /// The device whose addresses have that one.
+    pub(super) fn bank_of(&self, address: DevicePtr) -> Option<Ordinal> {
         let device = (address.checked_sub(self.base)? >> self.shift) as usize;
         (device < self.banks.len()).then_some(device as Ordinal)
     }
@@ -221,22 +275,44 @@ impl DeviceMemory {
     }
 
     pub(crate) fn reserve(&mut self, device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
-        let bank = &mut self.banks[device as usize];
-        if bytes > bank.capacity.saturating_sub(bank.used) {
+        if bytes > self.free_and_total(device).0 {
             return Err(CudaCode::MEMORY_ALLOCATION);
         }
+        let address = self.take(device, bytes, ALIGNMENT)?;
+        self.count(address, bytes as isize);
+        Ok(address)
+    }
+
+    /// Takes addresses of a device, at a multiple of `alignment`.
+    pub(super) fn take(
+        &mut self,
+        device: Ordinal,
+        bytes: usize,
+        alignment: u64,
+    ) -> DriverResult<DevicePtr> {
+        let bank = &mut self.banks[device as usize];
         let start = self.base + ((device as u64) << self.shift);
         let taken = padded(bytes).ok_or(CudaCode::MEMORY_ALLOCATION)?;
-        let fresh = Some(bank.next).filter(|next| next + taken <= 1 << self.shift);
-        let place = fresh.or_else(|| bank.gap(start, taken)).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        let next = (start + bank.next).checked_next_multiple_of(alignment).map(|at| at - start);
+        let fits = |next: &u64| next.checked_add(taken).is_some_and(|end| end <= 1 << self.shift);
+        let fresh = next.filter(fits);
+        let place = fresh.or_else(|| bank.gap(start, taken, alignment));
+        let place = place.ok_or(CudaCode::MEMORY_ALLOCATION)?;
         let address = start + place;
         let storage = Storage::new(self.arena.as_ref(), address, bytes)?;
         bank.next = bank.next.max(place + taken);
-        bank.used += bytes;
-        bank.blocks += 1;
-        let allocation = Allocation { bytes, storage, made: None, freeing: false, adopted: false };
+        let allocation =
+            Allocation { bytes, storage, made: None, freeing: false, role: Role::Plain };
         bank.allocations.insert(address, allocation);
         Ok(address)
+    }
+
+    /// A block of so many bytes is allocated, or freed if the number is negative.
+    pub(super) fn count(&mut self, address: DevicePtr, bytes: isize) {
+        let device = self.bank_of(address).expect("has an allocation");
+        let bank = &mut self.banks[device as usize];
+        bank.used = bank.used.strict_add_signed(bytes);
+        bank.blocks = bank.blocks.strict_add_signed(bytes.signum());
     }
 
     /// The file of the arena, and where in it an address lies.
@@ -267,7 +343,8 @@ impl DeviceMemory {
         let address = page + before;
         let storage = Storage::Mapped { at: arena.storage_of(address), present: true };
         bank.next = place + room + PAGE;
-        let allocation = Allocation { bytes, storage, made: None, freeing: false, adopted: true };
+        let allocation =
+            Allocation { bytes, storage, made: None, freeing: false, role: Role::Adopted };
         bank.allocations.insert(address, allocation);
         Ok(address)
     }
@@ -275,9 +352,10 @@ impl DeviceMemory {
     /// Takes the address away from memory of another arena.
     pub(crate) fn give_up(&mut self, address: DevicePtr) -> DriverResult<()> {
         let arena = self.arena.as_ref().ok_or(CudaCode::INVALID_VALUE)?;
-        let bank = self.device_of(address).map(|device| &mut self.banks[device as usize]);
+        let bank = self.bank_of(address).map(|device| &mut self.banks[device as usize]);
         let bank = bank.ok_or(CudaCode::INVALID_VALUE)?;
-        let is_adopted = bank.allocations.get(&address).is_some_and(|one| one.adopted);
+        let known = bank.allocations.get(&address);
+        let is_adopted = known.is_some_and(|one| matches!(one.role, Role::Adopted));
         let gone = is_adopted.then(|| bank.allocations.remove(&address)).flatten();
         let bytes = gone.ok_or(CudaCode::INVALID_VALUE)?.bytes as u64;
         let page = address & !(PAGE - 1);
@@ -301,7 +379,6 @@ impl DeviceMemory {
         &mut self,
         address: DevicePtr,
     ) -> Result<Option<(PoolId, usize)>, Violation> {
-        let device = self.device_of(address);
         match self.allocation(address) {
             None => Err(format!("{address:#x} is not the start of an allocation")),
             Some(allocation) if allocation.freeing => Err(format!("{address:#x} is freed already")),
@@ -309,9 +386,7 @@ impl DeviceMemory {
                 allocation.freeing = true;
                 let bytes = allocation.bytes;
                 let pool = allocation.made.and_then(|made| made.pool);
-                let bank = &mut self.banks[device.expect("has an allocation") as usize];
-                bank.used -= bytes;
-                bank.blocks -= 1;
+                self.count(address, -(bytes as isize));
                 Ok(pool.map(|pool| (pool, bytes)))
             }
         }
@@ -319,16 +394,19 @@ impl DeviceMemory {
 
     /// The free is reached in stream order.
     pub(crate) fn release(&mut self, address: DevicePtr) {
-        if let Some(device) = self.device_of(address) {
-            let gone = self.banks[device as usize].allocations.remove(&address);
-            if let (Some(arena), Some(gone)) = (&self.arena, gone) {
-                arena.discard(address, gone.bytes);
-            }
+        let gone = self.remove(address);
+        if let (Some(arena), Some(gone)) = (&self.arena, gone) {
+            arena.discard(address, gone.bytes);
         }
     }
 
+    pub(super) fn remove(&mut self, address: DevicePtr) -> Option<Allocation> {
+        let device = self.bank_of(address)?;
+        self.banks[device as usize].allocations.remove(&address)
+    }
+
     pub(crate) fn read(&self, address: DevicePtr, bytes: usize) -> Result<&[u8], Violation> {
-        let place = self.locate(address, bytes)?;
+        let place = self.locate(address, bytes, false)?;
         let allocation = &self.banks[place.device].allocations[&place.start];
         Ok(&allocation.contents()[place.offset..][..bytes])
     }
@@ -338,7 +416,7 @@ impl DeviceMemory {
         address: DevicePtr,
         bytes: usize,
     ) -> Result<&mut [u8], Violation> {
-        let place = self.locate(address, bytes)?;
+        let place = self.locate(address, bytes, true)?;
         let allocation = self.at(place);
         Ok(&mut allocation.contents_mut()[place.offset..][..bytes])
     }
@@ -350,7 +428,14 @@ impl DeviceMemory {
         src: DevicePtr,
         bytes: usize,
     ) -> Result<(), Violation> {
-        let (to, from) = (self.locate(dst, bytes)?, self.locate(src, bytes)?);
+        let (to, from) = (self.locate(dst, bytes, true)?, self.locate(src, bytes, false)?);
+        let of = |place: Place| (&self.banks[place.device].allocations[&place.start], place.offset);
+        if to.start != from.start && mapped::share(of(to), of(from), bytes) {
+            // The same bytes at two addresses must not be borrowed twice.
+            let taken = self.read(src, bytes)?.to_vec();
+            self.write(dst, bytes)?.copy_from_slice(&taken);
+            return Ok(());
+        }
         let target = self.at(to);
         if to.start == from.start {
             target.contents_mut().copy_within(from.offset..from.offset + bytes, to.offset);
@@ -366,8 +451,8 @@ impl DeviceMemory {
         Ok(())
     }
 
-    fn allocation(&mut self, address: DevicePtr) -> Option<&mut Allocation> {
-        let device = self.device_of(address)?;
+    pub(super) fn allocation(&mut self, address: DevicePtr) -> Option<&mut Allocation> {
+        let device = self.bank_of(address)?;
         self.banks[device as usize].allocations.get_mut(&address)
     }
 
@@ -376,8 +461,8 @@ impl DeviceMemory {
         allocations.get_mut(&place.start).expect("a place is made only of what is there")
     }
 
-    fn locate(&self, address: DevicePtr, bytes: usize) -> Result<Place, Violation> {
-        let Some(device) = self.device_of(address) else {
+    fn locate(&self, address: DevicePtr, bytes: usize, writes: bool) -> Result<Place, Violation> {
+        let Some(device) = self.bank_of(address) else {
             return Err(format!("{address:#x} is not a device address"));
         };
         let bank = &self.banks[device as usize];
@@ -385,7 +470,7 @@ impl DeviceMemory {
             return Err(self.absent(bank, address));
         };
         let offset = (address - start) as usize;
-        if offset >= found.bytes {
+        if offset >= found.bytes || matches!(found.role, Role::Backing(_)) {
             return Err(self.absent(bank, address));
         }
         if !found.storage.is_present() {
@@ -398,6 +483,7 @@ impl DeviceMemory {
                 found.bytes
             ));
         }
+        found.refusal(start, (offset, bytes), writes).map_or(Ok(()), Err)?;
         Ok(Place { device: device as usize, start, offset })
     }
 
@@ -412,93 +498,4 @@ impl DeviceMemory {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn memory() -> DeviceMemory {
-        DeviceMemory::new(2, 1 << 20, 1)
-    }
-
-    fn allocate(memory: &mut DeviceMemory, device: Ordinal, bytes: usize) -> DevicePtr {
-        let address = memory.reserve(device, bytes).unwrap();
-        memory.commit(address);
-        address
-    }
-
-    #[test]
-    fn addresses_are_not_canonical_and_say_their_device() {
-        let mut memory = memory();
-        for device in [0, 1] {
-            let address = allocate(&mut memory, device, 1);
-            assert_eq!(address % ALIGNMENT, 0);
-            assert_eq!(memory.device_of(address), Some(device));
-            // Canonical: the bits from 47 (four levels of page tables) or 56 (five) up are equal.
-            assert!(![0, u64::MAX >> 56].contains(&(address >> 56)));
-        }
-        assert_eq!(memory.device_of(TAG | 2 << DEVICE_SHIFT), None);
-        assert_eq!(memory.device_of(0x7fff_0000_1000), None);
-    }
-
-    #[test]
-    fn every_access_outside_an_allocation_is_refused() {
-        let mut memory = memory();
-        let address = memory.reserve(0, 100).unwrap();
-        assert!(memory.read(address, 1).is_err(), "before the allocation is reached");
-        memory.commit(address);
-        assert!(memory.read(address, 100).is_ok());
-        assert!(memory.read(address + 99, 1).is_ok());
-        assert!(memory.read(address + 99, 2).is_err());
-        assert!(memory.read(address + 100, 1).is_err());
-        assert!(memory.read(address, usize::MAX).is_err());
-        assert!(memory.write(address - 1, 1).is_err());
-        memory.retire(address).unwrap();
-        assert!(memory.read(address, 1).is_ok(), "freed, but not yet in stream order");
-        memory.release(address);
-        assert!(memory.read(address, 1).is_err());
-        assert!(memory.retire(address).is_err());
-    }
-
-    #[test]
-    fn capacity_counts_from_call_to_call() {
-        let mut memory = memory();
-        let all = memory.reserve(0, 1 << 20).unwrap();
-        assert_eq!(memory.reserve(0, 1), Err(CudaCode::MEMORY_ALLOCATION));
-        assert!(memory.reserve(1, 1).is_ok());
-        memory.retire(all).unwrap();
-        assert!(memory.retire(all).is_err(), "freed twice");
-        assert_eq!(memory.free_and_total(0), (1 << 20, 1 << 20));
-        assert_eq!(memory.reserve(0, usize::MAX), Err(CudaCode::MEMORY_ALLOCATION));
-    }
-
-    #[test]
-    fn addresses_come_back_only_when_there_are_no_others() {
-        let mut memory = DeviceMemory { shift: 14, ..memory() };
-        let [a, b, c] = [1000, 2000, 3000].map(|bytes| allocate(&mut memory, 1, bytes));
-        let release = |memory: &mut DeviceMemory, address| {
-            memory.retire(address).unwrap();
-            memory.release(address);
-        };
-        release(&mut memory, a);
-        let fourth = allocate(&mut memory, 1, 4000);
-        assert!(a < b && b < c && c < fourth, "the first addresses rest as long as they can");
-        release(&mut memory, b);
-        assert_eq!(memory.reserve(1, 5000), Err(CudaCode::MEMORY_ALLOCATION));
-        let all = allocate(&mut memory, 1, 3000);
-        assert_eq!(all, a, "of the first and the second");
-        assert!(memory.write(a, 3000).is_ok() && memory.write(c, 3000).is_ok());
-        assert_eq!(memory.device_of(all), Some(1));
-        release(&mut memory, fourth);
-        assert_eq!(allocate(&mut memory, 1, 4000), fourth, "the last one");
-    }
-
-    #[test]
-    fn copies_cross_devices_and_move_within_an_allocation() {
-        let mut memory = memory();
-        let (a, b) = (allocate(&mut memory, 0, 8), allocate(&mut memory, 1, 8));
-        memory.write(a, 8).unwrap().copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
-        memory.copy(b + 1, a, 7).unwrap();
-        assert_eq!(memory.read(b + 1, 7).unwrap(), [1, 2, 3, 4, 5, 6, 7]);
-        memory.copy(a + 2, a, 4).unwrap();
-        assert_eq!(memory.read(a, 8).unwrap(), [1, 2, 1, 2, 3, 4, 7, 8]);
-    }
-}
+mod tests;

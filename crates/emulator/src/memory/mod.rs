@@ -6,7 +6,7 @@
 //!   arena     at addresses of the process   area       what a stand-in for a kernel runs on
 //!   made      how a program made it         look       whether memory is there at all
 //!   pools     what counts what they gave    prefetched  where a program wants managed memory
-//!   foreign   memory of other processes
+//!   foreign   memory of other processes     mapped     addresses at which a program maps memory
 //! ```
 
 pub(crate) mod area;
@@ -16,6 +16,7 @@ pub(crate) mod foreign;
 pub(crate) mod host;
 pub(crate) mod look;
 pub(crate) mod made;
+pub(crate) mod mapped;
 pub(crate) mod pageable;
 pub(crate) mod pools;
 pub(crate) mod prefetched;

@@ -46,12 +46,19 @@ impl Storage {
         }
     }
 
+    /// What lies in an arena can be used, as it is.
+    pub(crate) fn appear(&mut self) {
+        if let Storage::Mapped { present, .. } = self {
+            *present = true;
+        }
+    }
+
     /// The allocation is reached: its bytes are there, and hold `poison`.
     pub(crate) fn commit(&mut self, bytes: usize, poison: u64) {
         match self {
             Storage::Owned(words) => words.resize(bytes.div_ceil(8), poison),
-            Storage::Mapped { present, .. } => {
-                *present = true;
+            Storage::Mapped { .. } => {
+                self.appear();
                 let contents = self.contents_mut(bytes);
                 let (first, rest) = contents.split_at_mut(bytes.min(POISONED));
                 rng::fill_word(first, poison);
@@ -65,7 +72,8 @@ impl Storage {
         match self {
             Storage::Owned(words) => &bytemuck::cast_slice(words)[..bytes],
             // SAFETY: the arena has room for the whole allocation, whose bytes are this one's
-            // alone; it outlives all allocations in it.
+            // alone; it outlives all allocations in it. Two reservations that show the same backing
+            // are never borrowed together (`DeviceMemory::copy`).
             &Storage::Mapped { at, .. } => unsafe { std::slice::from_raw_parts(at, bytes) },
         }
     }

@@ -87,6 +87,20 @@ impl Memory {
         Some(origin)
     }
 
+    /// Where a use goes on that has reached `until` and ends later: in the same memory, or in the
+    /// next mapping of the same reservation. Other allocations have gaps between them.
+    #[inline]
+    pub(super) fn next_of(&self, origin: Origin, until: u64, end: u64) -> Option<u64> {
+        let border = origin.start + origin.bytes;
+        if end <= border && until >= end || !matches!(origin.kind, MemoryKind::OnDevice(_)) {
+            return None;
+        }
+        if until < border {
+            return Some(until);
+        }
+        (end > border && self.allocations.contains_key(&border)).then_some(border)
+    }
+
     /// An allocation of host memory is gone, with all of its uses.
     pub(super) fn remove(&mut self, start: u64) {
         self.allocations.remove(&start);

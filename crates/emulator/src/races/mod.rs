@@ -478,13 +478,21 @@ impl Races {
     #[inline]
     fn touch(&mut self, user: Use, touch: Touch, knowledge: Option<&Knowledge>) {
         let Touch { start, bytes, rows, access, .. } = touch;
-        let new = Use { start, bytes, rows, access, ..user };
-        let is_late = knowledge.is_some();
-        let knowledge = knowledge.unwrap_or_else(|| self.agents.knowledge(user.at.agent));
-        let eyes = Eyes { knowledge, agents: &self.agents };
-        let origin = self.memory.touch(new, &eyes, &mut self.conflicts);
-        if !self.conflicts.is_empty() {
-            self.report(new, origin.expect("there are conflicts in it"), is_late);
+        let end = start.saturating_add(bytes);
+        let whole = Use { start, bytes, rows, access, ..user };
+        let mut new = whole;
+        loop {
+            let known = knowledge.unwrap_or_else(|| self.agents.knowledge(user.at.agent));
+            let eyes = Eyes { knowledge: known, agents: &self.agents };
+            let origin = self.memory.touch(new, &eyes, &mut self.conflicts);
+            if !self.conflicts.is_empty() {
+                let origin = origin.expect("there are conflicts in it");
+                self.report(new, origin, knowledge.is_some());
+            }
+            let until = new.start.saturating_add(new.bytes);
+            let next = origin.and_then(|origin| self.memory.next_of(origin, until, end));
+            let Some(rest) = next.and_then(|next| whole.after(next, end)) else { return };
+            new = rest;
         }
     }
 

@@ -101,6 +101,16 @@ impl Use {
         skipped + other.rows.bytes <= bytes
     }
 
+    /// A part of it that begins after an address of its range, or there: the rest of a row, or all
+    /// rows from the next one on.
+    pub(super) fn after(self, address: u64, end: u64) -> Option<Use> {
+        let (start, row_end) = self.first_in(address, end)?;
+        if self.is_whole() || self.row_of(start) == start {
+            return Some(Use { start, bytes: end - start, ..self });
+        }
+        Some(Use { start, bytes: row_end - start, rows: Rows::default(), ..self })
+    }
+
     /// The part of it between two addresses of its range; with the beginning of its first row.
     pub(super) fn between(self, start: u64, end: u64) -> Use {
         let start = if self.is_whole() { start } else { self.row_of(start) };
