@@ -31,6 +31,21 @@ fn status(gpu: &Emulator, handle: Handle, per_thread: bool) -> DriverResult<c_in
     })
 }
 
+/// Writes as many nodes as there is room for, and 0 in the rest. With NULL for the nodes, it gives
+/// only their count.
+fn give_nodes(all: &[Handle], nodes: Out<Handle>, count: Out<usize>) -> DriverResult<()> {
+    if nodes.check().is_err() {
+        return count.put(all.len());
+    }
+    count.exchange(|room| {
+        for at in 0..room {
+            let node = all.get(at).copied().unwrap_or(0);
+            nodes.at(at * size_of::<Handle>()).cast().put_if_any(node);
+        }
+        room.min(all.len())
+    })
+}
+
 cuda! {
     fn [
         cudaStreamBeginCapture / cudaStreamBeginCapture_ptsz,
@@ -88,22 +103,20 @@ cuda! {
         })
     }
 
-    // With NULL for the nodes, it gives only their count.
     fn [cudaGraphGetNodes, cuGraphGetNodes](
         graph: Handle, nodes: Out<Handle>, count: Out<usize>,
     ) |gpu| {
         count.check()?;
+        give_nodes(&gpu.graph_nodes(graph)?, nodes, count)
+    }
+
+    // A graph is one line of nodes.
+    fn [cudaGraphGetRootNodes, cuGraphGetRootNodes](
+        graph: Handle, nodes: Out<Handle>, count: Out<usize>,
+    ) |gpu| {
+        count.check()?;
         let all = gpu.graph_nodes(graph)?;
-        if nodes.check().is_err() {
-            return count.put(all.len());
-        }
-        count.exchange(|room| {
-            for at in 0..room {
-                let node = all.get(at).copied().unwrap_or(0);
-                nodes.at(at * size_of::<Handle>()).cast().put_if_any(node);
-            }
-            room.min(all.len())
-        })
+        give_nodes(&all[..all.len().min(1)], nodes, count)
     }
 
     fn [cudaGraphNodeGetType, cuGraphNodeGetType](node: Handle, kind: Out<c_int>) |gpu| {

@@ -1,10 +1,10 @@
 //! Pools of memory of devices and of the host.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
-use pinlane_emulator::{PoolFigure, PoolId};
+use pinlane_emulator::{Emulator, PoolFigure, PoolId};
 
 use crate::abi::{Handle, In, Out};
 use crate::driver::contexts::stream;
@@ -76,7 +76,35 @@ fn figure(attribute: c_int) -> Option<PoolFigure> {
     })
 }
 
+/// The figures of the memory of graphs (`cudaGraphMemAttributeType`). The high marks, which are
+/// odd, can be set to 0.
+fn check_graph_figure(gpu: &Emulator, device: c_int, figure: c_uint) -> DriverResult<()> {
+    gpu.check_device(device)?;
+    if figure < 4 { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
+}
+
 cuda! {
+    // Graphs allocate no memory here.
+    fn [cudaDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute](
+        device: c_int, figure: c_uint, out: Out<u64>,
+    ) |gpu| {
+        out.check()?;
+        check_graph_figure(gpu, device, figure)?;
+        out.put(0)
+    }
+
+    fn [cudaDeviceSetGraphMemAttribute, cuDeviceSetGraphMemAttribute](
+        device: c_int, figure: c_uint, value: In<u64>,
+    ) |gpu| {
+        check_graph_figure(gpu, device, figure)?;
+        let is_right = figure % 2 == 1 && value.get()? == 0;
+        if is_right { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
+    }
+
+    fn [cudaDeviceGraphMemTrim, cuDeviceGraphMemTrim](device: c_int) |gpu| {
+        gpu.check_device(device)
+    }
+
     fn [cudaDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool](
         out: Out<Handle>, device: c_int,
     ) |gpu| {

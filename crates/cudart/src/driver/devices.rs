@@ -1,11 +1,11 @@
 //! The beginning: the driver, and its devices.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use pinlane_driver::CudaCode;
 
 use super::contexts;
-use crate::abi::Out;
+use crate::abi::{Handle, Out};
 use crate::{environment, properties};
 
 #[unsafe(no_mangle)]
@@ -23,6 +23,20 @@ cuda! {
         }
         contexts::initialize();
         Ok(())
+    }
+
+    // The driver's own words about errors. This one has none: findings say more.
+    fn cuLogsRegisterCallback(
+        callback: *const c_void, _data: *mut c_void, out: Out<Handle>,
+    ) |_face| {
+        if callback.is_null() {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        out.put(callback.expose_provenance())
+    }
+
+    fn cuLogsUnregisterCallback(handle: Handle) |_face| {
+        if handle == 0 { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
     }
 
     fn cuDeviceGet(out: Out<c_int>, ordinal: c_int) |gpu| {

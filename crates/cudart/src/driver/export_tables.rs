@@ -3,13 +3,27 @@
 //! is linked into the program, or one that this library has not replaced. Such a runtime cannot
 //! work on this driver.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use pinlane_driver::CudaCode;
 
 use crate::abi::Out;
 use crate::lines;
+
+/// NVIDIA's libraries that have a runtime.
+const LIBRARIES: [&str; 9] = [
+    "libcublas",
+    "libcudnn",
+    "libcufft",
+    "libcufile",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libnccl",
+    "libnvshmem",
+];
 
 /// The file of the program or library that calls.
 fn caller() -> String {
@@ -25,19 +39,34 @@ fn caller() -> String {
     }
 }
 
+/// What is the matter with a file, and what to do.
+fn trouble(caller: &str) -> &'static str {
+    let name = caller.rsplit('/').next().unwrap_or(caller);
+    match () {
+        () if name.starts_with("libcupti") => {
+            "does not run on this driver: profile without events of devices"
+        }
+        // NVIDIA's libraries are linked with a runtime of their own, and cannot be linked anew.
+        () if LIBRARIES.iter().any(|library| name.starts_with(library)) => {
+            "has NVIDIA's own CUDA runtime, which does not run on this driver: its calls fail"
+        }
+        () => {
+            "has NVIDIA's own CUDA runtime, which does not run on this driver: its calls fail. \
+             Link the shared runtime, so that this project's takes its place: nvcc -cudart shared, \
+             in CMake CUDA_RUNTIME_LIBRARY Shared or CUDA::cudart, else -lcudart for \
+             -lcudart_static. If it is shared already, preload libcudart.so.13 of this project \
+             (docs/drop-in.md)"
+        }
+    }
+}
+
 cuda! {
     fn cuGetExportTable(out: Out<*const c_void>, _id: *const c_void) |_face| {
-        static SAID: AtomicBool = AtomicBool::new(false);
-        if !SAID.swap(true, Ordering::Relaxed) {
-            // Also where remarks are off: nothing works.
-            eprintln!(
-                "pinlane-cudart: {} has NVIDIA's own CUDA runtime, which does not run on this \
-                 driver: its calls fail. Link the shared runtime, so that this project's takes its \
-                 place: nvcc -cudart shared, in CMake CUDA_RUNTIME_LIBRARY Shared or CUDA::cudart, \
-                 else -lcudart for -lcudart_static. If it is shared already, preload \
-                 libcudart.so.13 of this project (docs/drop-in.md)",
-                caller()
-            );
+        static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+        let caller = caller();
+        // Also where remarks are off: nothing works.
+        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(caller.clone()) {
+            eprintln!("pinlane-cudart: {caller} {}", trouble(&caller));
         }
         out.put_if_any(std::ptr::null());
         Err(CudaCode::NOT_SUPPORTED)

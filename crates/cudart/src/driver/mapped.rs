@@ -79,7 +79,10 @@ cuda! {
         out.check()?;
         device_of(gpu, &properties.get()?)?;
         // The least, or what is recommended.
-        if option > 1 { Err(CudaCode::INVALID_VALUE) } else { out.put(Emulator::MAPPED_GRANULARITY) }
+        if option > 1 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        out.put(Emulator::MAPPED_GRANULARITY)
     }
 
     // The address that the program would like is a hint.

@@ -57,6 +57,22 @@ fn every_name_that_the_headers_of_the_toolkit_declare_is_there() {
     }
 }
 
+#[test]
+fn a_profiler_learns_that_there_are_no_events_of_devices() {
+    let run = program("profiled", None).eager();
+    assert_eq!((run.status, &*run.stdout), (Some(0), "refused\n"), "{run:?}");
+    assert_eq!(run.stderr.matches("cuptiSubscribe is not there").count(), 1, "{run:?}");
+}
+
+#[test]
+fn nvml_knows_the_devices_of_the_runtime() {
+    let app = program("management", None);
+    let run = app.with("eager", 0, &[("PINLANE_CUDART_DEVICES", "3")]);
+    assert_eq!((run.status, &*run.stdout), (Some(0), "3 devices\n"), "{run:?}");
+    let run = app.with("eager", 0, &[("PINLANE_CUDART_DEVICES", "0")]);
+    assert_eq!((run.status, &*run.stdout), (Some(0), "0 devices\n"), "{run:?}");
+}
+
 fn says_what_to_do(app: &App) {
     let folder = library().folder().to_str().expect("is ASCII");
     let run = app.with("eager", 0, &[("LD_LIBRARY_PATH", folder), ("PINLANE_CUDART_QUIET", "1")]);

@@ -84,6 +84,7 @@ struct dim3 {
 #define cudaStreamPerThread (reinterpret_cast<cudaStream_t>(2))
 
 extern "C" {
+cudaError_t cudaDeviceGetPCIBusId(char*, int, int);
 cudaError_t cudaMalloc(void**, size_t);
 cudaError_t cudaFree(void*);
 cudaError_t cudaMallocHost(void**, size_t);

@@ -11,9 +11,14 @@ enum cudaGraphNodeType {
   cudaGraphNodeTypeMemset,
   cudaGraphNodeTypeHost,
 };
+enum cudaGraphMemAttributeType { cudaGraphMemAttrUsedMemCurrent, cudaGraphMemAttrUsedMemHigh };
 enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 extern "C" {
 cudaError_t cudaGraphGetNodes(cudaGraph_t, cudaGraphNode_t*, size_t*);
+cudaError_t cudaGraphGetRootNodes(cudaGraph_t, cudaGraphNode_t*, size_t*);
+cudaError_t cudaDeviceGetGraphMemAttribute(int, cudaGraphMemAttributeType, void*);
+cudaError_t cudaDeviceSetGraphMemAttribute(int, cudaGraphMemAttributeType, void*);
+cudaError_t cudaDeviceGraphMemTrim(int);
 cudaError_t cudaGraphNodeGetType(cudaGraphNode_t, cudaGraphNodeType*);
 cudaError_t cudaStreamGetCaptureInfo(
     cudaStream_t, cudaStreamCaptureStatus*, unsigned long long*, void*, void*, void*, void*);
@@ -53,7 +58,25 @@ int main() {
   OK(cudaLaunchHostFunc(stream, nothing, nullptr));
   OK(cudaStreamEndCapture(stream, &graph));
 
+  unsigned long long bytes = 7;
+  OK(cudaDeviceGetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &bytes));
+  EXPECT(bytes == 0);
+  OK(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemHigh, &bytes));
+  EXPECT(cudaDeviceSetGraphMemAttribute(0, cudaGraphMemAttrUsedMemCurrent, &bytes) ==
+         cudaErrorInvalidValue);
+  OK(cudaDeviceGraphMemTrim(0));
+  EXPECT(cudaDeviceGraphMemTrim(1) == cudaErrorInvalidDevice);
+  cudaGetLastError();
+
   size_t count = 9;
+  OK(cudaGraphGetRootNodes(empty, nullptr, &count));
+  EXPECT(count == 0);
+  OK(cudaGraphGetRootNodes(graph, nullptr, &count));
+  EXPECT(count == 1);
+  cudaGraphNode_t root = nullptr, first_of_all = nullptr;
+  OK(cudaGraphGetRootNodes(graph, &root, &count));
+  OK(cudaGraphGetNodes(graph, &first_of_all, &count));
+  EXPECT(root == first_of_all && root);
   OK(cudaGraphGetNodes(empty, nullptr, &count));
   EXPECT(count == 0);
   OK(cudaGraphGetNodes(graph, nullptr, &count));

@@ -97,8 +97,8 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`], with a finding if there is no such handle; if address and length
-    /// are not in whole [units](Self::MAPPED_GRANULARITY); unless the range is part of one
+    /// [`CudaCode::INVALID_VALUE`], with a finding if there is no such handle; if address and
+    /// length are not in whole [units](Self::MAPPED_GRANULARITY); unless the range is part of one
     /// reservation in which nothing is mapped there; and if the memory is shorter.
     pub fn map_memory(&self, ptr: *mut c_void, bytes: usize, handle: u64) -> DriverResult<()> {
         let (call, address) = (self.call_name(), ptr.addr() as u64);
@@ -113,8 +113,8 @@ impl Emulator {
         })
     }
 
-    /// Takes memory away from addresses, which stay reserved. It does not wait: CUDA does not
-    /// promise that, and GPUs were seen not to. `cuMemUnmap`
+    /// Takes memory away from addresses, which stay reserved. It does not wait: CUDA
+    /// promises that only "for most use cases". `cuMemUnmap`
     ///
     /// # Errors
     ///

@@ -18,7 +18,8 @@
 //!   `cudaMemPoolReuseAllowInternalDependencies`.
 //!
 //! For programs that call CUDA directly, addresses lie in an [`Arena`] instead: the numbers above
-//! the offset are then those of the arena's view. Only there are [`mapped`](super::mapped) addresses.
+//! the offset are then those of the arena's view. Only there can a program
+//! [map](super::mapped) memory.
 
 use std::collections::BTreeMap;
 
@@ -311,8 +312,8 @@ impl DeviceMemory {
     pub(super) fn count(&mut self, address: DevicePtr, bytes: isize) {
         let device = self.bank_of(address).expect("has an allocation");
         let bank = &mut self.banks[device as usize];
-        bank.used = bank.used.strict_add_signed(bytes);
-        bank.blocks = bank.blocks.strict_add_signed(bytes.signum());
+        bank.used = bank.used.wrapping_add_signed(bytes);
+        bank.blocks = bank.blocks.wrapping_add_signed(bytes.signum());
     }
 
     /// The file of the arena, and where in it an address lies.

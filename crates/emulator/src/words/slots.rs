@@ -13,12 +13,13 @@ pub(crate) struct Key {
 
 impl Key {
     fn to_handle(self, tag: u8) -> usize {
-        ((self.generation as usize) << 36) | ((self.index as usize + 1) << 4) | tag as usize
+        let index = self.index as usize + 1;
+        ((self.generation as usize) << 40) | (index << 8) | ((tag as usize) << 4)
     }
 
     fn from_handle(handle: usize, tag: u8) -> Option<Key> {
-        let index = (handle >> 4) as u32;
-        let generation = (handle >> 36) as u32;
+        let index = (handle >> 8) as u32;
+        let generation = (handle >> 40) as u32;
         let key = Key { index: index.checked_sub(1)?, generation };
         (key.to_handle(tag) == handle).then_some(key)
     }
@@ -40,14 +41,16 @@ pub(crate) struct Slots<T> {
 }
 
 /// Generations that fit into a handle with an index of 32 bits.
-const GENERATIONS: u32 = 1 << 28;
+const GENERATIONS: u32 = 1 << 24;
 
 impl<T> Slots<T> {
     pub(crate) fn new(tag: u8) -> Self {
         Slots { tag, slots: Vec::new(), vacant: Vec::new() }
     }
 
-    /// The key as a handle: never one of the values 0 to 2 that name the default streams.
+    /// The key as a handle: never one of the values 0 to 2 that name the default streams. It is a
+    /// multiple of 16, as the addresses are that GPUs' drivers give: PyTorch puts marks of its own
+    /// into the last bits.
     pub(crate) fn handle(&self, key: Key) -> usize {
         key.to_handle(self.tag)
     }
@@ -136,5 +139,6 @@ mod tests {
         assert_eq!(Key::from_handle(handle, 5), Some(key));
         assert_eq!(Key::from_handle(handle, 6), None);
         assert!((0..16).all(|handle| Key::from_handle(handle, 5).is_none()));
+        assert_eq!(handle % 16, 0, "as the addresses of a driver's objects");
     }
 }
