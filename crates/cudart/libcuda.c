@@ -1,6 +1,9 @@
 /* libcuda.so.1: names that jump into the runtime's library, which has the driver as well. So a
    program that uses the driver and the runtime has one machine.
 
+   It also loads libcupti.so.13 and .12 of its folder, if they are there: NVIDIA's would ask this
+   driver for what it does not have.
+
    scripts/build-cudart writes names.h: NAME(n, name) for each name. The runtime is that which the
    process has already; else it is libcudart.so.13 beside this file. */
 #define _GNU_SOURCE
@@ -56,6 +59,8 @@ static void *runtime(void) {
 }
 
 __attribute__((constructor)) static void find_targets(void) {
+  beside_this_file("libcupti.so.13");
+  beside_this_file("libcupti.so.12");
   void *library = runtime();
   for (int i = 0; i < COUNT; ++i) {
     pinlane_targets[i] = library ? dlsym(library, names[i]) : NULL;

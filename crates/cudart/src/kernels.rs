@@ -10,6 +10,7 @@ use pinlane_emulator::{Callers, Emulator};
 
 use crate::abi::{Dim3, Handle, In, Out};
 use crate::driver::contexts::stream;
+use crate::driver::modules::{self, Function};
 use crate::stand_ins::{self, Kernel, MOST_THREADS, Shape};
 use crate::symbols::symbols;
 
@@ -42,15 +43,22 @@ fn launch(
     if popped != Callers::NONE {
         popped.exchange();
     }
-    let name = symbols().kernels.get(&kernel.addr()).cloned();
-    let name = name.ok_or(CudaCode::INVALID_DEVICE_FUNCTION)?;
+    let kernel = known(kernel)?;
     let stream = stream(gpu, how.stream, per_thread)?;
-    stand_ins::launch(gpu, &Kernel { name, sizes: None }, how.shape, args, stream)
+    stand_ins::launch(gpu, &kernel, how.shape, args, stream)
+}
+
+/// A kernel that is registered, or in a library.
+fn known(kernel: *const c_void) -> DriverResult<Kernel> {
+    if let Some(name) = symbols().kernels.get(&kernel.addr()) {
+        return Ok(Kernel { name: name.clone(), sizes: None });
+    }
+    let found = modules::function(kernel.addr());
+    found.map(Function::kernel).map_err(|_| CudaCode::INVALID_DEVICE_FUNCTION)
 }
 
 fn check(kernel: *const c_void) -> DriverResult<()> {
-    let known = symbols().kernels.contains_key(&kernel.addr());
-    if known { Ok(()) } else { Err(CudaCode::INVALID_DEVICE_FUNCTION) }
+    known(kernel).map(drop)
 }
 
 /// `cudaFuncAttributes`: the fields that are filled in.
@@ -136,7 +144,9 @@ cuda! {
         })
     }
 
-    fn cudaFuncSetAttribute(kernel: *const c_void, _attribute: c_int, _value: c_int) |_face| {
+    fn [cudaFuncSetAttribute, cudaKernelSetAttributeForDevice](
+        kernel: *const c_void, _attribute: c_int, _value: c_int,
+    ) |_face| {
         check(kernel)
     }
 

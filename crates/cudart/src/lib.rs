@@ -18,7 +18,6 @@
 //! | `host_functions.rs` | calls that host functions may not make |
 //! | `launch.rs` | functions of this library's own: launches with declared uses |
 //! | `stubs.rs` | names without an implementation |
-//! | `cupti.rs` | what PyTorch's profiler asks of CUPTI |
 //! | `io/` | system calls on memory that is in use |
 //! | `abi.rs` | pointers and structs of C |
 //! | `driver/` | what only the driver has: contexts, modules |
@@ -33,7 +32,6 @@ mod abi;
 mod batches;
 mod capture;
 mod copies;
-mod cupti;
 mod device;
 mod driver;
 mod environment;

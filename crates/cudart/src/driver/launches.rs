@@ -6,7 +6,7 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 use pinlane_emulator::Emulator;
 
-use super::modules::function;
+use super::modules::{NOT_FOUND, function};
 use crate::abi::{Dim3, Handle, In, Out};
 use crate::driver::contexts::stream;
 use crate::kernels::resident;
@@ -88,7 +88,10 @@ cuda! {
         launch(gpu, named, config.get()?, args, extra, per_thread)
     }
 
-    fn cuFuncGetAttribute(out: Out<c_int>, number: c_int, named: Handle) |_face| {
+    // All devices have the same code.
+    fn [cuFuncGetAttribute, cuKernelGetAttribute](
+        out: Out<c_int>, number: c_int, named: Handle,
+    ) |_face| {
         out.check()?;
         function(named)?;
         out.put(attribute(number)?)
@@ -99,12 +102,19 @@ cuda! {
         function(named).map(drop)
     }
 
-    fn cuFuncSetCacheConfig(named: Handle, _config: c_int) |_face| {
+    fn cuKernelSetAttribute(number: c_int, _value: c_int, named: Handle) |_face| {
+        attribute(number)?;
         function(named).map(drop)
     }
 
-    fn cuFuncGetModule(out: Out<Handle>, named: Handle) |_face| {
-        out.put(function(named)?.module)
+    fn [cuFuncSetCacheConfig, cuKernelSetCacheConfig](named: Handle, _config: c_int) |_face| {
+        function(named).map(drop)
+    }
+
+    // A kernel that is registered with the runtime is in none.
+    fn [cuFuncGetModule, cuKernelGetLibrary](out: Out<Handle>, named: Handle) |_face| {
+        let module = function(named)?.module;
+        if module == 0 { Err(NOT_FOUND) } else { out.put(module) }
     }
 
     // Shared memory and flags do not count.

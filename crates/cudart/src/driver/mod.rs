@@ -24,7 +24,7 @@ mod export_tables;
 mod launches;
 mod mapped;
 mod memory;
-mod modules;
+pub mod modules;
 mod planes;
 
 use pinlane_driver::CudaCode;
@@ -65,6 +65,20 @@ fn names_its_context(name: &str) -> bool {
 
 /// Whether a call is about the context that is current on its thread.
 fn needs_context(name: &str) -> bool {
+    // Virtual memory belongs to the process.
+    const OF_PROCESS: [&str; 11] = [
+        "cuMemAddressReserve",
+        "cuMemAddressFree",
+        "cuMemCreate",
+        "cuMemRelease",
+        "cuMemMap",
+        "cuMemUnmap",
+        "cuMemSetAccess",
+        "cuMemGetAccess",
+        "cuMemGetAllocationGranularity",
+        "cuMemGetAllocationPropertiesFromHandle",
+        "cuMemRetainAllocationHandle",
+    ];
     const NAME_ONE: [&str; 8] = [
         "cuCtxCreate",
         "cuCtxDestroy",
@@ -76,5 +90,5 @@ fn needs_context(name: &str) -> bool {
         "cuThreadExchangeStreamCaptureMode",
     ];
     let of_device = name.starts_with("cuDevice") || name.starts_with("cuMemPool");
-    !of_device && !NAME_ONE.iter().any(|one| name.starts_with(one))
+    !of_device && !OF_PROCESS.contains(&name) && !NAME_ONE.iter().any(|one| name.starts_with(one))
 }

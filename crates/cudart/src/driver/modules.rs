@@ -1,10 +1,11 @@
-//! Modules: code for GPUs, of which only the names are used.
+//! Modules: code for GPUs, of which only the names are used. A library is a module, and its kernels
+//! are functions: there is one code for all contexts.
 //!
 //! The text of PTX says which kernels and variables there are, and how long parameters are. Of
 //! other images (cubin, fat binaries) nothing is read: any name is taken for a kernel's.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, OsStr, c_char};
+use std::ffi::{CStr, CString, OsStr, c_char};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -16,6 +17,7 @@ use pinlane_emulator::Emulator;
 use crate::abi::{Handle, Out};
 use crate::ptx;
 use crate::stand_ins::Kernel;
+use crate::symbols::symbols;
 
 const INVALID_IMAGE: CudaCode = CudaCode(200);
 const FILE_NOT_FOUND: CudaCode = CudaCode(301);
@@ -36,15 +38,16 @@ struct Module {
 /// A kernel of a module.
 #[derive(Clone)]
 pub struct Function {
+    /// 0 for a kernel that the program has registered with the runtime.
     pub module: Handle,
-    pub name: String,
+    name: CString,
     /// The sizes of its parameters, if its code says them.
     sizes: Option<Vec<usize>>,
 }
 
 impl Function {
     pub fn kernel(self) -> Kernel {
-        Kernel { name: self.name, sizes: self.sizes }
+        Kernel { name: self.name.to_string_lossy().into_owned(), sizes: self.sizes }
     }
 }
 
@@ -65,12 +68,15 @@ impl Modules {
         tag | self.made
     }
 
-    fn function(&mut self, module: Handle, name: &str) -> DriverResult<Handle> {
+    fn function(&mut self, module: Handle, name: &CStr) -> DriverResult<Handle> {
         let sizes = match &self.find(module)?.known {
-            Some(known) => Some(known.kernels.get(name).cloned().ok_or(NOT_FOUND)?),
+            Some(known) => {
+                let sizes = known.kernels.get(&*name.to_string_lossy());
+                Some(sizes.cloned().ok_or(NOT_FOUND)?)
+            }
             None => None,
         };
-        let same = |one: &Function| one.module == module && one.name == name;
+        let same = |one: &Function| one.module == module && *one.name == *name;
         if let Some((&handle, _)) = self.functions.iter().find(|(_, one)| same(one)) {
             return Ok(handle);
         }
@@ -85,9 +91,14 @@ fn modules() -> MutexGuard<'static, Modules> {
     MODULES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The function that a call names.
+/// The function that a call names: of a module, or one that `cudaGetFuncBySymbol` gave.
 pub fn function(handle: Handle) -> DriverResult<Function> {
-    modules().functions.get(&handle).cloned().ok_or(INVALID_HANDLE)
+    if let Some(function) = modules().functions.get(&handle) {
+        return Ok(function.clone());
+    }
+    let registered = symbols().kernels.get(&handle).cloned().ok_or(INVALID_HANDLE)?;
+    let name = CString::new(registered).map_err(|_| INVALID_HANDLE)?;
+    Ok(Function { module: 0, name, sizes: None })
 }
 
 fn text<'a>(name: *const c_char) -> DriverResult<&'a CStr> {
@@ -143,7 +154,9 @@ fn variable(gpu: &Emulator, module: Handle, name: &str) -> DriverResult<(Handle,
 }
 
 cuda! {
-    fn cuModuleLoad(out: Out<Handle>, path: *const c_char) |_face| {
+    fn [cuModuleLoad, cuLibraryLoadFromFile, cudaLibraryLoadFromFile](
+        out: Out<Handle>, path: *const c_char,
+    ) |_face| {
         out.check()?;
         let path = OsStr::from_bytes(text(path)?.to_bytes());
         let image = fs::read(path).map_err(|_| FILE_NOT_FOUND)?;
@@ -152,14 +165,17 @@ cuda! {
 
     // An image in memory is a string, or a binary of unknown length. Options are for a compiler,
     // and there is none.
-    fn [cuModuleLoadData, cuModuleLoadDataEx, cuModuleLoadFatBinary](
+    fn [
+        cuModuleLoadData, cuModuleLoadDataEx, cuModuleLoadFatBinary, cuLibraryLoadData,
+        cudaLibraryLoadData
+    ](
         out: Out<Handle>, image: *const c_char,
     ) |_face| {
         out.check()?;
         load(out, text(image)?.to_bytes())
     }
 
-    fn cuModuleUnload(module: Handle) |gpu| {
+    fn [cuModuleUnload, cuLibraryUnload, cudaLibraryUnload](module: Handle) |gpu| {
         let gone = {
             let mut modules = modules();
             modules.functions.retain(|_, function| function.module != module);
@@ -169,13 +185,31 @@ cuda! {
         places.try_for_each(|place| gpu.free(std::ptr::without_provenance_mut(place)))
     }
 
-    fn cuModuleGetFunction(out: Out<Handle>, module: Handle, name: *const c_char) |_face| {
+    fn [cuModuleGetFunction, cuLibraryGetKernel, cudaLibraryGetKernel](
+        out: Out<Handle>, module: Handle, name: *const c_char,
+    ) |_face| {
         out.check()?;
-        let name = text(name)?.to_string_lossy();
-        out.put(modules().function(module, &name)?)
+        out.put(modules().function(module, text(name)?)?)
     }
 
-    fn cuModuleGetGlobal_v2(
+    fn cuLibraryGetModule(out: Out<Handle>, library: Handle) |_face| {
+        modules().find(library)?;
+        out.put(library)
+    }
+
+    fn cuKernelGetFunction(out: Out<Handle>, kernel: Handle) |_face| {
+        function(kernel)?;
+        out.put(kernel)
+    }
+
+    // The name stays until its module is unloaded.
+    fn [cuFuncGetName, cuKernelGetName](out: Out<*const c_char>, named: Handle) |_face| {
+        let modules = modules();
+        let known = modules.functions.get(&named).ok_or(INVALID_HANDLE)?;
+        out.put(known.name.as_ptr())
+    }
+
+    fn [cuModuleGetGlobal_v2, cuLibraryGetGlobal, cudaLibraryGetGlobal](
         out: Out<Handle>, bytes: Out<usize>, module: Handle, name: *const c_char,
     ) |gpu| {
         let (place, size) = variable(gpu, module, &text(name)?.to_string_lossy())?;

@@ -18,7 +18,6 @@ using CUfunction = struct CUfunc_st*;
 enum {
   CUDA_SUCCESS = 0,
   CUDA_ERROR_INVALID_VALUE = 1,
-  CUDA_ERROR_OUT_OF_MEMORY = 2,
   CUDA_ERROR_NOT_INITIALIZED = 3,
   CUDA_ERROR_NO_DEVICE = 100,
   CUDA_ERROR_INVALID_DEVICE = 101,
@@ -36,10 +35,8 @@ enum {
 using CUdriverProcAddressQueryResult = int;
 enum CUpointer_attribute {
   CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
-  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
   CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
 };
-enum CUdevice_attribute { CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102 };
 using CUarray = struct CUarray_st*;
 enum CUmemorytype {
   CU_MEMORYTYPE_HOST = 1,
@@ -100,37 +97,6 @@ enum CUmemcpySrcAccessOrder { CU_MEMCPY_SRC_ACCESS_ORDER_STREAM = 1 };
 struct CUmemLocation {
   int type, id;
 };
-enum CUmemAllocationType { CU_MEM_ALLOCATION_TYPE_PINNED = 1 };
-enum CUmemAllocationHandleType {
-  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1,
-  CU_MEM_HANDLE_TYPE_FABRIC = 8,
-};
-enum { CU_MEM_LOCATION_TYPE_DEVICE = 1, CU_MEM_LOCATION_TYPE_HOST = 2 };
-struct CUmemAllocationProp {
-  CUmemAllocationType type;
-  CUmemAllocationHandleType requestedHandleTypes;
-  CUmemLocation location;
-  void* win32HandleMetaData;
-  struct {
-    unsigned char compressionType, gpuDirectRDMACapable;
-    unsigned short usage;
-    unsigned char reserved[4];
-  } allocFlags;
-};
-enum CUmemAccess_flags {
-  CU_MEM_ACCESS_FLAGS_PROT_NONE = 0,
-  CU_MEM_ACCESS_FLAGS_PROT_READ = 1,
-  CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
-};
-struct CUmemAccessDesc {
-  CUmemLocation location;
-  CUmemAccess_flags flags;
-};
-enum CUmemAllocationGranularity_flags {
-  CU_MEM_ALLOC_GRANULARITY_MINIMUM,
-  CU_MEM_ALLOC_GRANULARITY_RECOMMENDED,
-};
-using CUmemGenericAllocationHandle = unsigned long long;
 struct CUmemcpyAttributes {
   CUmemcpySrcAccessOrder srcAccessOrder;
   CUmemLocation srcLocHint, dstLocHint;
@@ -177,8 +143,6 @@ struct CUDA_MEMCPY3D_BATCH_OP {
 #define cuDeviceTotalMem cuDeviceTotalMem_v2
 #define cuMemAlloc cuMemAlloc_v2
 #define cuMemFree cuMemFree_v2
-#define cuMemGetInfo cuMemGetInfo_v2
-#define cuMemGetAddressRange cuMemGetAddressRange_v2
 #define cuMemAllocHost cuMemAllocHost_v2
 #define cuMemcpyHtoD cuMemcpyHtoD_v2
 #define cuMemcpyDtoH cuMemcpyDtoH_v2
@@ -262,25 +226,7 @@ CUresult cuMemsetD2D32Async(CUdeviceptr, size_t, unsigned, size_t, size_t, CUstr
 CUresult cuGLInit();
 CUresult cuEGLStreamConsumerConnect(void*, void*);
 CUresult cuVDPAUGetDevice(CUdevice*, unsigned, void*);
-CUresult cuDeviceGetAttribute(int*, CUdevice_attribute, CUdevice);
-CUresult cuMemGetInfo(size_t*, size_t*);
-CUresult cuMemGetAddressRange(CUdeviceptr*, size_t*, CUdeviceptr);
 CUresult cuMemAddressReserve(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long);
-CUresult cuMemAddressFree(CUdeviceptr, size_t);
-CUresult cuMemCreate(CUmemGenericAllocationHandle*, size_t, const CUmemAllocationProp*,
-                     unsigned long long);
-CUresult cuMemRelease(CUmemGenericAllocationHandle);
-CUresult cuMemMap(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long);
-CUresult cuMemUnmap(CUdeviceptr, size_t);
-CUresult cuMemSetAccess(CUdeviceptr, size_t, const CUmemAccessDesc*, size_t);
-CUresult cuMemGetAccess(unsigned long long*, const CUmemLocation*, CUdeviceptr);
-CUresult cuMemGetAllocationGranularity(size_t*, const CUmemAllocationProp*,
-                                       CUmemAllocationGranularity_flags);
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp*,
-                                                CUmemGenericAllocationHandle);
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle*, void*);
-CUresult cuMemExportToShareableHandle(void*, CUmemGenericAllocationHandle,
-                                      CUmemAllocationHandleType, unsigned long long);
 }
 #endif
 

@@ -1,6 +1,6 @@
 // Maps memory at addresses that it has reserved, as allocators do that grow: copies and fills go
 // over the border of two mappings. Then it maps, unmaps and asks in all ways that CUDA refuses.
-#include "driver.h"
+#include "mapped.h"
 
 #include <cstring>
 #include <vector>
@@ -189,6 +189,13 @@ int main() {
   CUcontext context;
   CUstream stream;
   FINE(cuInit(0));
+  // It needs no context.
+  size_t granularity = 0;
+  const CUmemAllocationProp of = on_device(1);
+  FINE(cuMemGetAllocationGranularity(&granularity, &of, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  CUdeviceptr at = 0;
+  FINE(cuMemAddressReserve(&at, unit, 0, 0, 0));
+  FINE(cuMemAddressFree(at, unit));
   int is_there = 0;
   FINE(cuDeviceGetAttribute(&is_there, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
   RIGHT(is_there == 1);

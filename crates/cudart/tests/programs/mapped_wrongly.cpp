@@ -1,5 +1,5 @@
 // Uses mapped memory in one of the ways that CUDA forbids.
-#include "driver.h"
+#include "mapped.h"
 
 #include <string>
 

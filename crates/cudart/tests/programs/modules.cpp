@@ -5,6 +5,34 @@
 #include <cstring>
 #include <vector>
 
+#ifndef WITH_TOOLKIT
+using CUlibrary = struct CUlib_st*;
+using CUkernel = struct CUkern_st*;
+enum CUfunction_attribute { CU_FUNC_ATTRIBUTE_NUM_REGS = 4 };
+extern "C" {
+CUresult cuFuncGetAttribute(int*, CUfunction_attribute, CUfunction);
+CUresult cuFuncGetModule(CUmodule*, CUfunction);
+CUresult cuLibraryLoadData(CUlibrary*, const void*, void*, void**, unsigned, void*, void**,
+                           unsigned);
+CUresult cuLibraryUnload(CUlibrary);
+CUresult cuLibraryGetKernel(CUkernel*, CUlibrary, const char*);
+CUresult cuLibraryGetModule(CUmodule*, CUlibrary);
+CUresult cuLibraryGetGlobal(CUdeviceptr*, size_t*, CUlibrary, const char*);
+CUresult cuKernelGetFunction(CUfunction*, CUkernel);
+CUresult cuKernelGetLibrary(CUlibrary*, CUkernel);
+CUresult cuKernelGetName(const char**, CUkernel);
+CUresult cuKernelGetAttribute(int*, CUfunction_attribute, CUkernel, CUdevice);
+CUresult cuKernelSetAttribute(CUfunction_attribute, int, CUkernel, CUdevice);
+cudaError_t cudaGetFuncBySymbol(CUfunction*, const void*);
+}
+#endif
+
+extern "C" {
+void** __cudaRegisterFatBinary(void*);
+void __cudaRegisterFunction(void**, const char*, char*, const char*, int, void*, void*, void*,
+                            void*, int*);
+}
+
 namespace {
 
 const char* const ptx = R"(
@@ -19,6 +47,57 @@ const char* const ptx = R"(
 struct How {
   float factor, offset;
 };
+
+// A library is a module, and its kernels are launched as functions are.
+void library(CUstream stream, void** args) {
+  CUlibrary library, other;
+  CUkernel kernel;
+  CUmodule module;
+  CUfunction function;
+  FINE(cuLibraryLoadData(&library, ptx, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  GIVES(CUDA_ERROR_NOT_FOUND, cuLibraryGetKernel(&kernel, library, "other"));
+  FINE(cuLibraryGetKernel(&kernel, library, "scale"));
+  FINE(cuKernelGetLibrary(&other, kernel));
+  EXPECT(other == library);
+  const char* name = nullptr;
+  FINE(cuKernelGetName(&name, kernel));
+  EXPECT(std::strcmp(name, "scale") == 0);
+  int registers = 0;
+  FINE(cuKernelGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel, 0));
+  EXPECT(registers > 0);
+  FINE(cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_NUM_REGS, 1, kernel, 0));
+  FINE(cuLaunchKernel(reinterpret_cast<CUfunction>(kernel), 1, 1, 1, 128, 1, 1, 16, stream, args,
+                      nullptr));
+  FINE(cuKernelGetFunction(&function, kernel));
+  FINE(cuLaunchKernel(function, 1, 1, 1, 128, 1, 1, 16, stream, args, nullptr));
+  FINE(cuLibraryGetModule(&module, library));
+  FINE(cuModuleGetFunction(&function, module, "silent"));
+  CUdeviceptr counter = 0;
+  size_t size = 0;
+  FINE(cuLibraryGetGlobal(&counter, &size, library, "counter"));
+  EXPECT(counter != 0 && size == 8);
+  FINE(cuStreamSynchronize(stream));
+  FINE(cuLibraryUnload(library));
+  GIVES(CUDA_ERROR_INVALID_HANDLE, cuLibraryUnload(library));
+  GIVES(CUDA_ERROR_INVALID_HANDLE, cuKernelGetFunction(&function, kernel));
+}
+
+// A kernel that the program has registered with the runtime is a function too.
+void registered(CUstream stream, void** args) {
+  static const char shadow = 0;
+  static int binary;
+  __cudaRegisterFunction(__cudaRegisterFatBinary(&binary), &shadow, nullptr, "scale", -1, nullptr,
+                         nullptr, nullptr, nullptr, nullptr);
+  CUfunction function;
+  CUmodule module;
+  int registers = 0;
+  EXPECT(cudaGetFuncBySymbol(&function, &shadow) == cudaSuccess);
+  FINE(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function));
+  EXPECT(registers > 0);
+  GIVES(CUDA_ERROR_NOT_FOUND, cuFuncGetModule(&module, function));
+  FINE(cuLaunchKernel(function, 1, 1, 1, 128, 1, 1, 16, stream, args, nullptr));
+  FINE(cuStreamSynchronize(stream));
+}
 
 }  // namespace
 
@@ -70,6 +149,11 @@ int main() {
   FINE(cuStreamSynchronize(stream));
   FINE(cuMemcpyDtoH(values.data(), memory, bytes));
   for (float value : values) EXPECT(value == 7.0F);
+  how = {1.0F, 1.0F};
+  library(stream, args);
+  registered(stream, args);
+  FINE(cuMemcpyDtoH(values.data(), memory, bytes));
+  for (float value : values) EXPECT(value == 10.0F);
 
   size_t size;
   std::uint16_t words[4];
