@@ -20,7 +20,8 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-LIBRARIES = ("libcudart.so.13", "libcudart.so.12", "libcuda.so.1")
+NEEDED = ("libcudart.so.13", "libcudart.so.12", "libcuda.so.1")
+"""The folder of libraries may have others, too."""
 SOURCES = ("*.py", "*.cpp", "*.hpp", "*.h")
 ENTRY_POINTS = """\
 [console_scripts]
@@ -56,10 +57,15 @@ def version() -> str:
     return re.search(r'^__version__ = "(.*)"$', text, re.MULTILINE)[1]  # type: ignore[index]
 
 
+def libraries_in(folder: Path) -> list[str]:
+    """The libraries of a folder, without links to them."""
+    return sorted(path.name for path in folder.glob("lib*.so.*") if not path.is_symlink())
+
+
 def tag(libraries: Path) -> str:
     """The wheel's tag, by the glibc and the processor of the libraries."""
     newest = (2, 17)
-    for name in LIBRARIES:
+    for name in libraries_in(libraries):
         found = re.findall(rb"GLIBC_(\d+)\.(\d+)", (libraries / name).read_bytes())
         newest = max([newest, *((int(major), int(minor)) for major, minor in found)])
     return f"py3-none-manylinux_{newest[0]}_{newest[1]}_{os.uname().machine}"
@@ -67,16 +73,17 @@ def tag(libraries: Path) -> str:
 
 def pack(libraries: Path, folder: Path) -> Path:
     """Writes the wheel."""
-    missing = [name for name in LIBRARIES if not (libraries / name).exists()]
+    names = libraries_in(libraries)
+    missing = sorted(set(NEEDED) - set(names))
     if missing:
         raise SystemExit(f"{libraries} lacks {', '.join(missing)}: call scripts/build-cudart")
     with tempfile.TemporaryDirectory() as work:
-        for name in LIBRARIES:
+        for name in names:
             shutil.copyfile(libraries / name, Path(work) / name)
             # Four fifths of them are debug information of this library, which no finding names.
             subprocess.run(["strip", "--strip-debug", Path(work) / name], check=True)
         tagged = tag(Path(work))
-        files = {f"pinlane/lib/{name}": (Path(work) / name).read_bytes() for name in LIBRARIES}
+        files = {f"pinlane/lib/{name}": (Path(work) / name).read_bytes() for name in names}
         files.update(_modules())
         return _write(folder, tagged, files)
 

@@ -1,9 +1,11 @@
 """`with pinlane.race():`, for a block of code in a process that has the drop-in runtime."""
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -70,10 +72,18 @@ class race:
         return "\n".join(parts)
 
 
+def _remove(folder: str, owner: int) -> None:
+    """Removes the folder, unless this is a forked child."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _prepare() -> None:
     """Gives a process that no command has prepared a file for its findings, and operators."""
     if REPORT not in os.environ:
-        os.environ[REPORT] = os.path.join(tempfile.mkdtemp(prefix="pinlane-"), "report")
+        folder = tempfile.mkdtemp(prefix="pinlane-")
+        atexit.register(_remove, folder, os.getpid())
+        os.environ[REPORT] = os.path.join(folder, "report")
         os.environ.setdefault("PINLANE_CUDART_QUIET", "1")
     if "torch" in sys.modules:
         with contextlib.suppress(ModuleNotFoundError):

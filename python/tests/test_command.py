@@ -177,6 +177,17 @@ class Whole(unittest.TestCase):
         self.assertEqual(json.loads((where / "j").read_text())["runs"], 3)
         self.assertIn("<!doctype html>", (where / "h").read_text())
 
+    def test_a_block_raises_what_it_has_found(self):
+        script = folder(self) / "script.py"
+        block = "".join(f"    {line}\n" for line in CTYPES.splitlines())
+        script.write_text(f"import pinlane\nwith pinlane.race(raises=False) as found:\n{block}"
+                          f"print(len(found.problems))\nwith pinlane.race():\n{block}")
+        env = {**os.environ, **dropin.preloaded("13", {}), "PYTHONPATH": str(PACKAGE.parent)}
+        done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True,
+                              text=True, timeout=120)
+        self.assertEqual(done.stdout, "the end\n1\nthe end\n", done.stderr)
+        self.assertIn("RacesFound: 1. the host overwrites a tensor", done.stderr)
+
     def test_a_program_without_races_and_one_that_fails(self):
         script = folder(self) / "script.py"
         script.write_text(CTYPES.replace("ctypes.memset", "runtime.cudaDeviceSynchronize();"
