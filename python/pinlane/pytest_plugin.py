@@ -6,6 +6,8 @@ what pytest reports, and a finding makes the test fail.
 """
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 import pickle
 import sys
@@ -73,12 +75,15 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not dropin.is_entered():
         raise pytest.UsageError("pinlane: --pinlane-race must be given to the command itself")
+    plugin = Plugin(config)
+    # What is registered first runs last.
+    atexit.register(plugin.end, os.getpid())
     try:
         schedules.modes(config.option.pinlane_mode)
         prepare(installed.find() is not None, config.option.pinlane_operators == "auto")
     except (Unavailable, ValueError) as error:
         raise pytest.UsageError(f"pinlane: {error}") from None
-    config.pluginmanager.register(Plugin(config), "pinlane-race")
+    config.pluginmanager.register(plugin, "pinlane-race")
 
 
 class Plugin:
@@ -87,6 +92,22 @@ class Plugin:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.tests = self.runs = self.bad = 0
+        self.session: pytest.Session | None = None
+
+    def end(self, owner: int) -> None:
+        """Ends the process of pytest at once, when all else is done.
+
+        PyTorch's destructors take half a second, and print remarks on what its libraries leave.
+        """
+        if self.session is None or os.getpid() != owner:
+            return
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(self.session.exitstatus))
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self.session = session
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         if session.items and not self.config.option.collectonly and not is_untouched():

@@ -70,7 +70,8 @@ class Plugin(unittest.TestCase):
     def pytest(self, *arguments, text=PROJECT):
         where = folder(self)
         (where / "test_project.py").write_text(text)
-        env = dict(os.environ, PYTHONPATH=str(PYTHON), PINLANE_CUDART=str(dropin.folder()))
+        env = dict(os.environ, PYTHONPATH=str(PYTHON), PINLANE_CUDART=str(dropin.folder()),
+                   PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
         command = [sys.executable, "-m", "pytest", "-p", "pinlane.pytest_plugin", "-v",
                    "--pinlane-runs", "4", *arguments]
         done = subprocess.run(command, cwd=where, env=env, capture_output=True, text=True,
