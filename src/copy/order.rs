@@ -42,6 +42,7 @@ impl<'s> Door<'s> {
     }
 
     /// Enqueues work, ordered after every conflicting use of `operands`, and records it there.
+    #[inline]
     pub(crate) fn ordered(
         self,
         operands: &[Operand<'_>],

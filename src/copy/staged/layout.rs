@@ -300,6 +300,7 @@ impl Layout {
 }
 
 /// Walks a unit by the rules of [`Layout::fill`].
+#[inline]
 fn walk<E: Entries + ?Sized>(
     unit: Unit,
     piece: usize,
