@@ -202,6 +202,7 @@ def _choose_backends(torch):
     torch.backends.cudnn.enabled = False
     torch.backends.cudnn.is_acceptable = lambda tensor: False
     torch.backends.mha.set_fastpath_enabled(False)
+    torch._C._jit_override_can_fuse_on_gpu(False)  # TorchScript would compile kernels
     meta = torch.empty(2, device="meta")
     with _without("triton"):  # it would run no kernel, and complains at the end of the process
         meta + meta

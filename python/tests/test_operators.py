@@ -63,6 +63,31 @@ class Results(unittest.TestCase):
                     for loss, right in zip(losses, expected, strict=True):
                         self.assertAlmostEqual(loss, right, delta=0.02 if amp else 1e-4)
 
+    def test_a_program_that_switches_cudnn_on_gets_the_same_results(self):
+        def on(device):
+            import torch
+            from torch.nn import functional
+
+            torch.backends.cudnn.enabled = True
+            torch.manual_seed(3)
+            x = torch.randn(2, 3, 4, 4).to(device).requires_grad_()
+            grid = torch.rand(2, 5, 5, 2).to(device).requires_grad_()
+            norm = torch.nn.BatchNorm2d(3).to(device)
+            lstm = torch.nn.LSTM(4, 5).to(device)
+            y = functional.grid_sample(norm(x), grid, align_corners=True)
+            (y.square().sum() + lstm(x[0])[0].square().sum()).backward()
+            return [t.detach().cpu().flatten().tolist() for t in
+                    (y, x.grad, grid.grad, norm.running_var, lstm.weight_hh_l0.grad)]
+
+        from forked import forked
+
+        expected, _ = forked(lambda: on("cpu"))
+        found, findings = forked(lambda: on("cuda"))
+        self.assertEqual(findings, [])
+        for one, other in zip(found, expected, strict=True):
+            for a, b in zip(one, other, strict=True):
+                self.assertAlmostEqual(a, b, delta=1e-4)
+
     def test_random_numbers_depend_on_the_seed_and_the_state_alone(self):
         def numbers():
             import torch
@@ -259,6 +284,18 @@ class Uses(unittest.TestCase):
 
 
 class Stops(unittest.TestCase):
+    def test_torchscript_compiles_no_kernels(self):
+        def run():
+            import torch
+
+            x = torch.ones(3, device="cuda")
+            traced = torch.jit.trace(lambda x: x * 2 + 1, x)
+            return [traced(x).sum().item() for _ in range(3)]
+
+        from forked import forked
+
+        self.assertEqual(forked(run), ([9, 9, 9], []))
+
     def test_torch_compile_stops_with_advice(self):
         def run():
             import torch
@@ -305,6 +342,7 @@ class Stops(unittest.TestCase):
             given = []
             for call in (lambda: torch.ones(2, 2, device="cuda").to_sparse(), loss.backward,
                          lambda: table.weight.grad.coalesce(),
+                         lambda: torch.nested.nested_tensor([q[0, 0]]).cuda().to_padded_tensor(0),
                          lambda: torch.ops.aten._scaled_dot_product_flash_attention(q, q, q)):
                 try:
                     call()
@@ -316,6 +354,7 @@ class Stops(unittest.TestCase):
 
         texts, _ = forked(run)
         names = ("_to_sparse", "_coalesce of a sparse tensor",
+                 "to_padded_tensor of a nested tensor",
                  "_scaled_dot_product_flash_attention")
         for text, name in zip(texts, names, strict=True):
             self.assertIn(f"aten::{name} runs only on a GPU", text)

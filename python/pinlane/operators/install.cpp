@@ -100,8 +100,10 @@ class Installation {
     aten.impl("cudnn_is_acceptable", torch::CppFunction::makeFromUnboxedFunction(&not_acceptable));
     aten.impl("scaled_dot_product_attention",
               torch::CppFunction::makeFromUnboxedFunction(&attention));
-    refuse_sparse(c10::DispatchKey::SparseCUDA, sparse);
-    refuse_sparse(c10::DispatchKey::SparseCsrCUDA, sparse_rows);
+    refuse_all(c10::DispatchKey::SparseCUDA, sparse, computes_sparse, " of a sparse tensor");
+    refuse_all(c10::DispatchKey::SparseCsrCUDA, sparse_rows, computes_sparse,
+               " of a sparse tensor");
+    refuse_all(c10::DispatchKey::NestedTensorCUDA, nested, computes_nested, " of a nested tensor");
     autograd.impl("scaled_dot_product_attention",
                   torch::CppFunction::makeFromUnboxedFunction(&attention));
     aten.impl("_use_cudnn_ctc_loss", torch::CppFunction::makeFromUnboxedFunction(&no_cudnn));
@@ -118,6 +120,8 @@ class Installation {
                         __LINE__};
   torch::Library sparse_rows{torch::Library::IMPL, "aten", c10::DispatchKey::SparseCsrCUDA,
                              __FILE__, __LINE__};
+  torch::Library nested{torch::Library::IMPL, "aten", c10::DispatchKey::NestedTensorCUDA, __FILE__,
+                        __LINE__};
 
   torch::Library& library(const std::string& space) {
     auto& found = libraries[space];
@@ -134,15 +138,16 @@ class Installation {
     library(full.substr(0, colons)).impl(full.substr(colons + 2).c_str(), std::move(function));
   }
 
-  static void refuse_sparse(c10::DispatchKey key, torch::Library& library) {
+  static void refuse_all(c10::DispatchKey key, torch::Library& library,
+                         bool (*computes)(const std::string&), const char* of) {
     auto& all = c10::Dispatcher::singleton();
     for (const auto& name : all.getAllOpNames()) {
       auto op = all.findSchema(name);
       if (!op || name.name.rfind("aten::", 0) != 0 || !op->hasKernelForDispatchKey(key)) continue;
-      if (computes_sparse(name.name.substr(6))) {
-        library.impl(toString(name).substr(6).c_str(),
-                     torch::CppFunction::makeFromBoxedFunctor(
-                         std::make_unique<Refusing>(" of a sparse tensor")));
+      if (computes(name.name.substr(6))) {
+        library.impl(
+            toString(name).substr(6).c_str(),
+            torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Refusing>(of)));
       }
     }
   }

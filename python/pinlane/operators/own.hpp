@@ -119,6 +119,19 @@ inline void cudnn_batch_norm_backward(Stack& stack) {
   give(stack, input, weight, bias);
 }
 
+/// cuDNN's are bilinear, with zeros outside and aligned corners.
+inline void cudnn_grid_sampler(Stack& stack) {
+  const auto a = take(stack);
+  give(stack, at::grid_sampler_2d(a[0].toTensor(), a[1].toTensor(), 0, 0, true));
+}
+
+inline void cudnn_grid_sampler_backward(Stack& stack) {
+  const auto a = take(stack);
+  auto [input, grid] = at::grid_sampler_2d_backward(a[2].toTensor(), a[0].toTensor(),
+                                                    a[1].toTensor(), 0, 0, true, {true, true});
+  give(stack, input, grid);
+}
+
 inline c10::ScalarType dtype(const IValue& v) { return static_cast<c10::ScalarType>(v.toInt()); }
 
 /// mm and bmm with a type of the result.
@@ -175,6 +188,8 @@ inline Own find(const std::string& name, const std::string& overload) {
       {"_thnn_fused_gru_cell_backward", gru_cell_backward},
       {"cudnn_batch_norm", cudnn_batch_norm},
       {"cudnn_batch_norm_backward", cudnn_batch_norm_backward},
+      {"cudnn_grid_sampler", cudnn_grid_sampler},
+      {"cudnn_grid_sampler_backward", cudnn_grid_sampler_backward},
       {"mm.dtype", matmul_dtype},
       {"bmm.dtype", matmul_dtype},
       {"addmm.dtype", addmm_dtype},

@@ -43,6 +43,15 @@ inline bool computes_sparse(const std::string& name) {
   return false;
 }
 
+/// Whether an operator on a nested tensor has a kernel of its own: others work on its buffer.
+inline bool computes_nested(const std::string& name) {
+  for (const char* part : {"_native_multi_head", "_nested_from", "_nested_select_backward",
+                           "_nested_tensor_softmax", "_scaled_dot_product", "_transform", "bmm",
+                           "to_padded_tensor"})
+    if (name.rfind(part, 0) == 0) return true;
+  return false;
+}
+
 class Refusing : public c10::OperatorKernel {
  public:
   explicit Refusing(const char* of) : of(of) {}
