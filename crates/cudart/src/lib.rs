@@ -14,6 +14,7 @@
 //! | `record.rs` | what this run decided, in a file |
 //! | `report.rs` | findings, as they come and at the end of the process |
 //! | `lines.rs` | the lines of the program that make calls |
+//! | `python/` | those lines, if Python runs the program |
 //! | `faults.rs` | calls that fail because the environment says so |
 //! | `host_functions.rs` | calls that host functions may not make |
 //! | `launch.rs` | functions of this library's own: launches with declared uses |
@@ -53,6 +54,7 @@ mod pointers;
 mod pools;
 mod properties;
 mod ptx;
+mod python;
 mod record;
 mod report;
 mod run;

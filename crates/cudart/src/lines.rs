@@ -1,4 +1,4 @@
-//! The lines of the program that make calls, for findings.
+//! The lines of the program that make calls, for findings. Those of Python are in `python/`.
 //!
 //! A call notes the first addresses outside of this library that it returns to. Only a finding asks
 //! for their lines, which stand in the debug information of the program and its libraries.
@@ -7,6 +7,8 @@
 //! address that it returns to at the same distance from its variables. So a walk finds that
 //! distance once, and an address that was met before needs no other walk, unless it has no line:
 //! then its callers count.
+//!
+//! Frames of Python are walked through whenever a call needs its line, as most need none.
 
 use std::any::type_name;
 use std::cell::RefCell;
@@ -17,9 +19,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use pinlane_emulator::{Callers, Site};
+use pinlane_emulator::{Callers, Lines, Site};
 
-use crate::environment;
+use crate::{environment, python};
 
 pub fn are_wanted() -> bool {
     static WANTED: OnceLock<bool> = OnceLock::new();
@@ -39,6 +41,7 @@ impl Noted {
         }
         let outer = Callers::default().exchange();
         let callers = match outer == Callers::default() {
+            true if python::is_there() => Callers::LATER,
             true => callers_of(type_name::<F>(), std::ptr::from_ref(here)),
             false => outer,
         };
@@ -77,9 +80,7 @@ fn is_lineless(at: usize) -> bool {
 fn callers_of(name: &'static str, here: *const u8) -> Callers {
     let known = MET.try_with(|met| known_return(&met.try_borrow().ok()?, name, here));
     if let Some(at) = known.ok().flatten().filter(|&at| !is_lineless(at)) {
-        let mut callers = Callers::default();
-        callers.0[0] = at;
-        return callers;
+        return Callers::of(at);
     }
     let (callers, stack) = callers();
     let _ = MET.try_with(|met| {
@@ -190,8 +191,21 @@ unsafe extern "C" fn note_own(
     0
 }
 
+/// How a machine finds lines.
+pub fn all() -> Lines {
+    Lines { look_up, callers: late_callers, here: python::here }
+}
+
+/// What stands for the frames of Python, or else the callers.
+fn late_callers() -> Callers {
+    python::at_call().map_or_else(|| callers().0, Callers::of)
+}
+
 /// The first line that one of them has.
-pub fn look_up(callers: &Callers) -> Option<Site> {
+fn look_up(callers: &Callers) -> Option<Site> {
+    if let Some(site) = python::site(callers.0[0]) {
+        return Some(site);
+    }
     let first = line_of(callers.0[0]);
     if first.is_none() {
         LINELESS.lock().unwrap_or_else(PoisonError::into_inner).insert(callers.0[0]);
@@ -209,7 +223,7 @@ fn line_of(at: usize) -> Option<Site> {
                 && !is_of_cuda(file)
                 && !is_reserved
             {
-                site = Some(Site { file: file.display().to_string(), line });
+                site = Some(Site::new(file.display().to_string(), line));
             }
         });
         site

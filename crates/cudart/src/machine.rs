@@ -11,7 +11,7 @@ use pinlane_emulator::{Emulator, leave_out};
 
 use crate::environment::{self, devices, is_quiet, misunderstood, variable, version};
 use crate::faults::Faults;
-use crate::{lines, record, run};
+use crate::{lines, python, record, run};
 
 /// Findings name the program's lines, and never this library's.
 static OWN: Sources = pinlane_base::own_sources!("machine.rs");
@@ -110,7 +110,8 @@ fn build() -> Option<Emulator> {
         .build_for_program();
     leave_out(&OWN);
     if let Some(gpu) = gpu.as_ref().filter(|_| lines::are_wanted()) {
-        gpu.look_up_lines(lines::look_up);
+        python::look();
+        gpu.look_up_lines(lines::all());
     }
     tell_of_room(gpu.as_ref(), memory);
     // SAFETY: both functions touch nothing but flags and, where it is safe, the machine.

@@ -70,7 +70,7 @@ pub fn forked() {
             let (mode, seed) = (run::this().mode(), run::this().seed());
             let object = format!(
                 "{{\"kind\":\"CallAfterFork\",\"message\":\"{what}\",\
-                 \"mode\":\"{mode}\",\"seed\":{seed},\"race\":null}}"
+                 \"mode\":\"{mode}\",\"seed\":{seed},\"race\":null,\"site\":null}}"
             );
             let _ = file.write_all(line(&object).as_bytes());
         }

@@ -15,6 +15,7 @@ mod findings;
 mod io;
 mod kernels;
 mod owners;
+mod python;
 mod rules;
 mod runs;
 mod sanitized;

@@ -12,5 +12,7 @@ mod errors;
 mod faults;
 #[path = "../src/ptx.rs"]
 mod ptx;
+#[path = "../src/python/mod.rs"]
+mod python;
 #[path = "../src/run.rs"]
 mod run;

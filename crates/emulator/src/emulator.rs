@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::finding::Finding;
 use super::machine::{CaptureMode, Machine, Usage};
 use super::memory::device::MAX_DEVICES;
-use super::races::{Knowledge, LookUp, label_calls};
+use super::races::{Knowledge, Lines, label_calls};
 use super::schedule::execution::Execution;
 use super::schedule::{Path, Replay};
 use super::shared::Shared;
@@ -287,11 +287,10 @@ impl Builder {
 }
 
 impl Emulator {
-    /// Findings name the lines of calls: those of their [`Callers`](super::Callers), which
-    /// `look_up` finds. It is called under the machine's lock, when there is a finding, and makes
-    /// no call.
-    pub fn look_up_lines(&self, look_up: LookUp) {
-        self.with(|machine| machine.races.look_up_sites(look_up));
+    /// Findings name the lines of calls, by their [`Callers`](super::Callers), and of accesses by
+    /// the host. The functions are called under the machine's lock, and make no call.
+    pub fn look_up_lines(&self, lines: Lines) {
+        self.with(|machine| machine.races.look_up_sites(lines));
     }
 
     /// What the calling thread's calls do for the user from now on, on all machines, in the words

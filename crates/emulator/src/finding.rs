@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::races::Race;
+use super::races::{Race, Site};
 use super::schedule::execution::Execution;
 
 /// What kind of misuse a [`Finding`] reports.
@@ -68,9 +68,17 @@ pub struct Finding {
     /// When that emulator runs operations.
     pub execution: Execution,
     race: Option<Box<Race>>,
+    site: Option<Site>,
 }
 
 impl Finding {
+    /// Where the call was made in which a finding without a [`race`](Finding::race) was seen, if
+    /// that is known.
+    #[must_use]
+    pub fn site(&self) -> Option<&Site> {
+        self.site.as_ref()
+    }
+
     /// The two operations that nothing orders: for [`FindingKind::Race`], and for
     /// [`FindingKind::FreedInFlight`] where the memory was in use by a known operation. For
     /// [`FindingKind::SourceChanged`] and [`FindingKind::DestinationChanged`], where the copy had
@@ -109,26 +117,40 @@ impl Findings {
         Findings { seed, execution, list: Vec::new(), taken: 0, are_new: Arc::default() }
     }
 
+    /// The text says where the call was made, if that is given, and ends with `more`.
     #[cold]
-    pub(super) fn report(&mut self, kind: FindingKind, message: impl Into<String>) {
-        self.push(kind, message.into(), None);
+    pub(super) fn report(
+        &mut self,
+        kind: FindingKind,
+        message: impl Into<String>,
+        site: Option<Site>,
+        more: &str,
+    ) {
+        let called = site.as_ref().map(|site| site.as_line("called at"));
+        self.push(kind, message.into() + &called.unwrap_or_default() + more, None, site);
     }
 
     #[cold]
     pub(super) fn report_race(&mut self, kind: FindingKind, race: Race) {
-        self.push(kind, race.text(), Some(Box::new(race)));
+        self.push(kind, race.text(), Some(Box::new(race)), None);
     }
 
     /// The same for a race, with a message of its own.
     #[cold]
     pub(super) fn report_with(&mut self, kind: FindingKind, message: String, race: Race) {
-        self.push(kind, message, Some(Box::new(race)));
+        self.push(kind, message, Some(Box::new(race)), None);
     }
 
-    fn push(&mut self, kind: FindingKind, message: String, race: Option<Box<Race>>) {
+    fn push(
+        &mut self,
+        kind: FindingKind,
+        message: String,
+        race: Option<Box<Race>>,
+        site: Option<Site>,
+    ) {
         if self.list.len() < Self::KEPT {
             let Findings { seed, execution, .. } = *self;
-            self.list.push(Finding { kind, message, seed, execution, race });
+            self.list.push(Finding { kind, message, seed, execution, race, site });
             self.are_new.store(true, Ordering::Release);
         }
     }

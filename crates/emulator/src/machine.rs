@@ -375,8 +375,9 @@ impl Machine {
     /// Reports something; with the line of the call, if that is known.
     #[cold]
     pub(super) fn report(&mut self, kind: FindingKind, message: impl Into<String>) {
-        let message = message.into() + &self.races.called_at();
-        self.findings.report(kind, message);
+        let site = self.races.called_at();
+        let label = self.races.called_for();
+        self.findings.report(kind, message, site, &label);
     }
 
     /// All that a stream has been given so far, for the race checker.

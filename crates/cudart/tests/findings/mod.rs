@@ -129,7 +129,7 @@ fn findings_name_the_lines_of_the_program() {
     assert!(finding.contains(&format!("first:  CopyH2D     {copied}  stream A #1")), "{finding}");
     assert!(finding.contains(&format!("noticed:    at {noticed}\"")), "{finding}");
     let line = line_of("overwritten.cpp", "cudaMemcpyAsync(a,");
-    assert!(finding.contains(&format!("overwritten.cpp\",\"line\":{line}}}")), "{finding}");
+    assert!(finding.contains(&format!("overwritten.cpp\",\"line\":{line},")), "{finding}");
     let without = &app.with("eager", 0, &[("PINLANE_CUDART_SITES", "0")]).findings[0];
     assert!(!without.contains("overwritten.cpp"), "{without}");
 

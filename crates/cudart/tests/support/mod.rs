@@ -205,6 +205,16 @@ pub fn unlinked(name: &str, headers: Option<&Path>) -> App {
     App { file, arguments: Vec::new() }
 }
 
+/// Compiles a library that a program loads, which finds our libraries there.
+pub fn shared_library(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name);
+    let file = work().join(name.replace('/', "-")).with_extension("so");
+    let mut command = compiler();
+    command.args(["-shared", "-fPIC", "-pthread"]).arg(source.with_extension("cpp"));
+    must(command.arg("-o").arg(&file));
+    file
+}
+
 /// The functions that one of the toolkit's headers declares, in each of its forms: for the default
 /// stream, for that of the thread, and those of older versions.
 pub fn declared(headers: &Path, header: &str, prefix: &str) -> BTreeSet<String> {

@@ -51,7 +51,7 @@ pub(super) use self::clock::{Agent, Called, Epoch, Knowledge};
 pub(super) use self::label::label_calls;
 pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
 pub(super) use self::rows::Rows;
-pub use self::site::{Callers, LookUp, Site, leave_out};
+pub use self::site::{Callers, Frame, Lines, Site, leave_out};
 
 /// An event as the checker knows it.
 #[derive(Debug)]
@@ -159,18 +159,20 @@ impl Races {
         self.labels.set_current();
     }
 
-    /// Calls are known by their callers; `look_up` finds their lines.
-    pub(super) fn look_up_sites(&mut self, look_up: LookUp) {
-        self.sites.look_up_by(look_up);
+    /// Calls are known by their callers, whose lines are found so.
+    pub(super) fn look_up_sites(&mut self, lines: Lines) {
+        self.sites.look_up_by(lines);
     }
 
-    /// The lines of a finding's text that say where the call was made, if calls are known by their
-    /// callers, and what for.
-    pub(super) fn called_at(&self) -> String {
-        let site = self.here().filter(|_| self.sites.are_looked_up());
-        let site = site.map_or(String::new(), |site| format!("\n  called at {site}"));
+    /// Where the call is made, if calls are known by their callers.
+    pub(super) fn called_at(&mut self) -> Option<Site> {
+        if self.sites.are_looked_up() { self.here() } else { None }
+    }
+
+    /// The line of a finding's text that says what the call was made for.
+    pub(super) fn called_for(&self) -> String {
         let label = self.labels.get(self.labels.current());
-        site + &label.map_or(String::new(), |label| format!("\n  called for {label}"))
+        label.map_or(String::new(), |label| format!("\n  called for {label}"))
     }
 
     /// The latest epoch of an agent.
@@ -185,14 +187,15 @@ impl Races {
 
     /// The call that is being made, or that of the operation which runs.
     #[inline]
-    pub(super) fn called(&self) -> Called {
+    pub(super) fn called(&mut self) -> Called {
         let number = self.runs.map_or(self.calls, NonZeroU64::get);
         Called { number, site: self.sites.current(), label: self.labels.current() }
     }
 
     /// Where the call is made.
-    pub(super) fn here(&self) -> Option<Site> {
-        self.sites.get(self.sites.current())
+    pub(super) fn here(&mut self) -> Option<Site> {
+        let current = self.sites.current();
+        self.sites.get(current)
     }
 
     /// From now on an operation of that call runs. Returns the call so far, to restore it
@@ -205,8 +208,9 @@ impl Races {
         Called { number, site, label }
     }
 
-    /// Says where the host made the access that was just found to race.
-    pub(super) fn place_found(&mut self, site: Option<Site>) {
+    /// The host makes the access that was just found to race, where the calling thread is.
+    pub(super) fn place_found(&mut self) {
+        let site = self.sites.of_host();
         self.found.iter_mut().for_each(|race| race.second.site.clone_from(&site));
     }
 
@@ -302,7 +306,7 @@ impl Races {
     }
 
     /// The same by an operation that runs now.
-    fn late_user(&self, knowledge: &Knowledge, call: Call) -> Use {
+    fn late_user(&mut self, knowledge: &Knowledge, call: Call) -> Use {
         Use::by(knowledge.at(), Some(call), self.called())
     }
 

@@ -156,6 +156,9 @@ impl Race {
             }
             text += &format!("{} #{}", used.agent, used.position);
             text += &used.label.as_ref().map_or(String::new(), |label| format!("  {label}"));
+            if let Some(details) = used.site.as_ref().and_then(Site::details) {
+                text += &format!("\n          {details}");
+            }
         }
         text += &format!("\n  memory: {}", self.memory);
         if !self.seen.is_empty() {

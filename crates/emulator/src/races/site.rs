@@ -15,23 +15,92 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use pinlane_base::sources::Sources;
 
 /// A line of the program that made a call.
+#[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Site {
-    /// The file, as the debug information names it.
+    /// The file, as the debug information or the interpreter names it.
     pub file: String,
     /// The line.
     pub line: u32,
+    /// The function, if an interpreter runs the program.
+    pub function: Option<String>,
+    /// The text of the line, if an interpreter runs the program and the file could be read.
+    pub source: Option<String>,
+    /// The interpreter's functions that led to the call, the innermost first, those of libraries
+    /// included. At most 8; none if no interpreter runs the program.
+    pub callers: Vec<Frame>,
+    /// Whether the interpreter does not know the thread that made the call: `callers` are those of
+    /// its main thread at that time.
+    pub by_worker: bool,
+}
+
+/// A function that an interpreter runs, and the line that it has come to.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// The file, as the interpreter names it.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+    /// The function.
+    pub function: String,
+}
+
+impl Frame {
+    /// A function at a line.
+    pub fn new(file: String, line: u32, function: String) -> Self {
+        Frame { file, line, function }
+    }
+}
+
+impl fmt::Display for Frame {
+    /// The last part of the path, the line and the function.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} in {}", last_part(&self.file), self.line, self.function)
+    }
+}
+
+fn last_part(file: &str) -> &str {
+    file.rsplit(['/', '\\']).next().unwrap_or_default()
 }
 
 impl fmt::Display for Site {
     /// The last part of the path, and the line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.file.rsplit(['/', '\\']).next().unwrap_or_default();
-        write!(f, "{name}:{}", self.line)
+        write!(f, "{}:{}", last_part(&self.file), self.line)
     }
 }
 
 impl Site {
+    /// A line, and nothing else.
+    pub fn new(file: String, line: u32) -> Self {
+        let (function, source, callers) = (None, None, Vec::new());
+        Site { file, line, function, source, callers, by_worker: false }
+    }
+
+    /// The lines of a finding's text that end with this place.
+    pub(crate) fn as_line(&self, before: &str) -> String {
+        let details = self.details().map(|details| format!("\n    {details}"));
+        format!("\n  {before} {self}{}", details.unwrap_or_default())
+    }
+
+    /// What a text says of an interpreter's line besides its place: the function, the text of the
+    /// line, the library's line that made the call, and whether another thread made it.
+    pub(crate) fn details(&self) -> Option<String> {
+        let mut text = format!("in {}", self.function.as_ref()?);
+        if let Some(source) = &self.source {
+            text += &format!(": {source}");
+        }
+        let is_here = |frame: &&Frame| frame.line == self.line && frame.file == self.file;
+        if let Some(library) = self.callers.first().filter(|frame| !is_here(frame)) {
+            text += &format!("  ({library})");
+        }
+        if self.by_worker {
+            text += "  (on another thread, while the main thread was here)";
+        }
+        Some(text)
+    }
+
     /// Where the caller of this crate is, as far as its debug information says.
     #[cold]
     pub(crate) fn capture() -> Option<Site> {
@@ -164,7 +233,7 @@ fn site_of(place: &str) -> Option<Site> {
         (Ok(line), Some(file)) => (file.to_owned(), line),
         _ => (place.strip_suffix(last)?.strip_suffix(':')?.to_owned(), last.parse().ok()?),
     };
-    Some(Site { file, line })
+    Some(Site::new(file, line))
 }
 
 /// The addresses that a call returns to, the innermost first; 0 after the last one.
@@ -183,6 +252,16 @@ impl Callers {
     /// Of no call.
     pub const NONE: Self = Callers([0; Callers::MOST]);
 
+    /// Of a call that are found when they are needed, as most calls need none.
+    pub const LATER: Self = Callers([usize::MAX; Callers::MOST]);
+
+    /// One address.
+    pub fn of(at: usize) -> Self {
+        let mut callers = Callers::NONE;
+        callers.0[0] = at;
+        callers
+    }
+
     /// Those of the call that the calling thread is in.
     pub fn current() -> Self {
         CALLERS.try_with(Cell::get).unwrap_or_default()
@@ -194,8 +273,16 @@ impl Callers {
     }
 }
 
-/// Finds the line of a call: of the first address that has one.
-pub type LookUp = fn(&Callers) -> Option<Site>;
+/// Who finds lines for a machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines {
+    /// The line of a call: of the first address that has one.
+    pub look_up: fn(&Callers) -> Option<Site>,
+    /// The callers of the call that the thread is in, which has noted [`Callers::LATER`].
+    pub callers: fn() -> Callers,
+    /// The line that the thread is in, outside of any call, if an interpreter runs it.
+    pub here: fn() -> Option<Site>,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Place {
@@ -217,7 +304,7 @@ pub(super) struct Sites {
     numbers: HashMap<Place, u32>,
     /// That of the call which is being made.
     current: u32,
-    look_up: Option<LookUp>,
+    lines: Option<Lines>,
     /// The last callers and their number: many calls come from a loop.
     last: (Callers, u32),
 }
@@ -225,34 +312,46 @@ pub(super) struct Sites {
 impl Sites {
     /// The most sites that are kept apart.
     const MOST: usize = 1 << 20;
+    /// The number of a call whose callers were not asked for yet.
+    const UNASKED: u32 = u32::MAX;
 
     pub(super) fn set(&mut self, site: Option<Site>) {
         // Else the call has been noted by its callers.
-        if self.look_up.is_none() {
+        if self.lines.is_none() {
             self.current = site.map_or(0, |site| self.number(Place::Line(site)));
         }
     }
 
     /// From now on calls are known by their callers.
-    pub(super) fn look_up_by(&mut self, look_up: LookUp) {
-        self.look_up = Some(look_up);
+    pub(super) fn look_up_by(&mut self, lines: Lines) {
+        self.lines = Some(lines);
+    }
+
+    /// The line of the program that the calling thread is in, outside of any call.
+    #[cold]
+    pub(super) fn of_host(&self) -> Option<Site> {
+        self.lines.and_then(|lines| (lines.here)()).or_else(Site::capture)
     }
 
     pub(super) fn are_looked_up(&self) -> bool {
-        self.look_up.is_some()
+        self.lines.is_some()
     }
 
     /// The calling thread has the machine now.
     #[inline]
     pub(super) fn set_callers(&mut self) {
-        if self.look_up.is_some() {
-            self.note(Callers::current());
+        if self.lines.is_some() {
+            self.current = Sites::UNASKED;
         }
     }
 
-    /// The call that is being made has these callers.
+    /// Asks for the callers of the call that is being made.
     #[cold]
-    fn note(&mut self, callers: Callers) {
+    fn ask(&mut self) {
+        let callers = match (Callers::current(), self.lines) {
+            (Callers::LATER, Some(lines)) => (lines.callers)(),
+            (callers, _) => callers,
+        };
         if callers != self.last.0 {
             let is_none = callers == Callers::default();
             let number = if is_none { 0 } else { self.number(Place::Callers(callers)) };
@@ -281,7 +380,10 @@ impl Sites {
     }
 
     #[inline]
-    pub(super) fn current(&self) -> u32 {
+    pub(super) fn current(&mut self) -> u32 {
+        if self.current == Sites::UNASKED {
+            self.ask();
+        }
         self.current
     }
 
@@ -289,7 +391,7 @@ impl Sites {
         let Entry { place, site } = self.list.get((number as usize).checked_sub(1)?)?;
         let find = || match place {
             Place::Line(site) => Some(site.clone()),
-            Place::Callers(callers) => self.look_up?(callers),
+            Place::Callers(callers) => (self.lines?.look_up)(callers),
         };
         site.get_or_init(find).clone()
     }
@@ -369,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_site_keeps_its_number() {
-        let (mut sites, a) = (Sites::default(), Site { file: "a".into(), line: 1 });
+        let (mut sites, a) = (Sites::default(), Site::new("a".into(), 1));
         sites.set(Some(a.clone()));
         let number = sites.current();
         sites.set(Some(Site { line: 2, ..a.clone() }));
@@ -377,28 +479,46 @@ mod tests {
         sites.set(Some(a.clone()));
         assert_eq!((sites.current(), sites.get(number)), (number, Some(a)));
         sites.set(None);
-        assert_eq!(sites.get(sites.current()), None);
+        let none = sites.current();
+        assert_eq!(sites.get(none), None);
     }
 
     #[test]
     fn callers_are_those_of_the_thread_and_looked_up_when_asked_for() {
         let mut sites = Sites::default();
-        sites.look_up_by(|callers| Some(Site { file: "a".into(), line: callers.0[0] as u32 }));
-        let line = |sites: &Sites| sites.get(sites.current()).map(|site| site.line);
+        sites.look_up_by(Lines {
+            look_up: |callers| Some(Site::new("a".into(), callers.0[0] as u32)),
+            callers: || Callers::of(43),
+            here: || None,
+        });
+        let line = |sites: &mut Sites| {
+            let current = sites.current();
+            sites.get(current).map(|site| site.line)
+        };
         let former = Callers([41, 0, 0, 0]).exchange();
         sites.set_callers();
-        assert_eq!(line(&sites), Some(41));
-        sites.set(Some(Site { file: "b".into(), line: 1 }));
-        assert_eq!(line(&sites), Some(41), "callers say it better");
+        assert_eq!(line(&mut sites), Some(41));
+        sites.set(Some(Site::new("b".into(), 1)));
+        assert_eq!(line(&mut sites), Some(41), "callers say it better");
         let number = sites.current();
         assert_eq!(Callers([42, 0, 0, 0]).exchange(), Callers([41, 0, 0, 0]));
         sites.set_callers();
-        assert_eq!(line(&sites), Some(42));
-        std::thread::scope(|scope| scope.spawn(|| sites.set_callers()).join().unwrap());
-        assert_eq!(sites.current(), 0, "another thread is in no call");
+        assert_eq!(line(&mut sites), Some(42));
+        std::thread::scope(|scope| {
+            let current = || {
+                sites.set_callers();
+                sites.current()
+            };
+            assert_eq!(scope.spawn(current).join().unwrap(), 0, "another thread is in no call");
+        });
         assert_eq!(Callers([41, 0, 0, 0]).exchange(), Callers([42, 0, 0, 0]));
         sites.set_callers();
+        let earlier = sites.exchange(7);
+        sites.exchange(earlier);
         assert_eq!(sites.current(), number);
+        Callers::LATER.exchange();
+        sites.set_callers();
+        assert_eq!(line(&mut sites), Some(43));
         former.exchange();
     }
 }

@@ -12,7 +12,14 @@ fn parsed(finding: &Finding) -> Value {
 }
 
 fn site(site: Option<&Site>) -> Value {
-    site.map_or(Value::Null, |site| json!({ "file": site.file, "line": site.line }))
+    let frame = |f: &Frame| json!({ "file": f.file, "line": f.line, "function": f.function });
+    site.map_or(Value::Null, |site| {
+        json!({
+            "file": site.file, "line": site.line, "function": site.function,
+            "callers": site.callers.iter().map(frame).collect::<Vec<_>>(),
+            "thread": site.by_worker.then_some("worker"),
+        })
+    })
 }
 
 fn used(used: &RacingUse, call: &str, access: &str) -> Value {
@@ -58,6 +65,7 @@ fn a_race_has_all_its_fields_in_json() {
                 "start": format!("{:#018x}", a), "bytes": BYTES,
                 "seen": race.seen, "missing": race.missing,
             },
+            "site": null,
         });
         assert_eq!(parsed(&finding), expected);
     }
@@ -67,9 +75,39 @@ fn a_race_has_all_its_fields_in_json() {
 fn any_text_is_the_same_behind_json() {
     let mut findings = Findings::new(Execution::Eager, 7);
     let message = "a \"quoted\" back\\slash,\n\ttab \u{1} \u{7f} \u{85} é \u{1f980}";
-    findings.report(FindingKind::BadFree, message);
+    findings.report(FindingKind::BadFree, message, None, "");
     let expected = json!({
         "kind": "BadFree", "message": message, "mode": "eager", "seed": 7, "race": null,
+        "site": null,
     });
     assert_eq!(parsed(&findings.list()[0]), expected);
+}
+
+#[test]
+fn a_line_of_an_interpreter_has_its_function_and_its_callers() {
+    let mut findings = Findings::new(Execution::Eager, 7);
+    let frame = |file: &str, line, function: &str| Frame::new(file.into(), line, function.into());
+    let mut at = Site::new("/a/train.py".into(), 51);
+    at.function = Some("step".into());
+    at.callers = vec![frame("/lib/tensor.py", 7, "to"), frame("/a/train.py", 51, "step")];
+    findings.report(FindingKind::BadFree, "free", Some(at.clone()), "");
+    at.source = Some("x.to(\"cuda\")".into());
+    at.by_worker = true;
+    findings.report(FindingKind::BadFree, "free", Some(at.clone()), "");
+    at.callers.remove(0);
+    at.by_worker = false;
+    findings.report(FindingKind::BadFree, "free", Some(at.clone()), "");
+    let texts = [
+        "free\n  called at train.py:51\n    in step  (tensor.py:7 in to)",
+        "free\n  called at train.py:51\n    in step: x.to(\"cuda\")  (tensor.py:7 in to)  \
+         (on another thread, while the main thread was here)",
+        "free\n  called at train.py:51\n    in step: x.to(\"cuda\")",
+    ];
+    for (finding, text) in findings.list().iter().zip(texts) {
+        assert_eq!(finding.message, text);
+        assert_eq!(parsed(finding)["site"], site(finding.site()));
+    }
+    let worker = &parsed(&findings.list()[1])["site"];
+    assert_eq!((&worker["thread"], &worker["function"]), (&json!("worker"), &json!("step")));
+    assert_eq!(worker["callers"][0]["function"], "to");
 }

@@ -147,7 +147,7 @@ impl Machine {
             );
             if let Some(race) = self.races.too_early(side) {
                 let noticed = self.races.here();
-                let noticed = noticed.map(|site| format!("\n  noticed:    at {site}"));
+                let noticed = noticed.map(|site| site.as_line("noticed:    at"));
                 let message = headline + &race.details() + &noticed.unwrap_or_default();
                 self.findings.report_with(kind, message, race);
             }

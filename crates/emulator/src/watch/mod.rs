@@ -59,7 +59,7 @@ pub(super) use self::watched::{Watched, Watcher};
 pub(crate) use self::watchpoint::watchpoints_are_lent;
 use crate::machine::Machine;
 use crate::operation::Action;
-use crate::races::{Agent, RacingAccess, Site};
+use crate::races::{Agent, RacingAccess};
 use crate::shared::Shared;
 use pinlane_driver::Ordinal;
 
@@ -104,7 +104,7 @@ impl Machine {
         self.races.host_access(touched.start as u64, touched.len() as u64, access);
         let races = self.races.has_found();
         if races {
-            self.races.place_found(Site::capture());
+            self.races.place_found();
             self.report_races();
         }
         races

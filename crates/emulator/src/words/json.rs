@@ -3,15 +3,21 @@
 //! Addresses are strings, because many readers of JSON keep only 53 bits of a number.
 
 use crate::finding::Finding;
-use crate::races::{Race, RacingMemory, RacingUse, Site};
+use crate::races::{Frame, Race, RacingMemory, RacingUse, Site};
 use pinlane_base::json::text;
 
 impl Finding {
     /// The finding as one JSON object, on one line. Its members are `kind` (the name of the
     /// [`FindingKind`](crate::FindingKind)), `message`, `mode` (the [`Execution`](crate::Execution)
     /// as a text, such as `pct:3`), `seed` and `race`, which is `null` or an object with the fields
-    /// of [`Race`]. Addresses are strings, such as `"0xdea0000000002000"`. `call`, `site`
-    /// and `label` are `null` where they are not known.
+    /// of [`Race`]. Addresses are strings, such as `"0xdea0000000002000"`. `call`, `site` and
+    /// `label` are `null` where they are not known. `site` is where a call was made: of a finding
+    /// without a race, of both uses, and of the allocation.
+    ///
+    /// The members of a `site` are `file`, `line`, `function`, `callers` and `thread`. The last
+    /// three are `null`, `[]` and `null` unless an interpreter runs the program ([`Site`]):
+    /// `callers` are objects with the first three members, and `thread` is `"worker"` where the
+    /// interpreter's main thread stands for the one that made the call.
     #[must_use]
     pub fn to_json(&self) -> String {
         object([
@@ -20,6 +26,7 @@ impl Finding {
             ("mode", text(self.execution)),
             ("seed", self.seed.to_string()),
             ("race", or_null(self.race(), race)),
+            ("site", or_null(self.site(), site)),
         ])
     }
 }
@@ -62,7 +69,22 @@ fn memory(memory: &RacingMemory) -> String {
 }
 
 fn site(site: &Site) -> String {
-    object([("file", text(&site.file)), ("line", site.line.to_string())])
+    let callers: Vec<String> = site.callers.iter().map(frame).collect();
+    object([
+        ("file", text(&site.file)),
+        ("line", site.line.to_string()),
+        ("function", or_null(site.function.as_ref(), |name| text(name))),
+        ("callers", format!("[{}]", callers.join(","))),
+        ("thread", or_null(site.by_worker.then_some(&"worker"), |thread| text(thread))),
+    ])
+}
+
+fn frame(frame: &Frame) -> String {
+    object([
+        ("file", text(&frame.file)),
+        ("line", frame.line.to_string()),
+        ("function", text(&frame.function)),
+    ])
 }
 
 fn object<const N: usize>(members: [(&str, String); N]) -> String {
