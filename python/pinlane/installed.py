@@ -74,7 +74,7 @@ def check(torch: Torch) -> None:
         raise Unavailable(
             f"torch {torch.version} in {torch.folder} is a CPU-only build: it has no CUDA code to "
             "test. Install a build for CUDA 12 or 13; it needs no GPU: "
-            "`pip install torch --index-url https://download.pytorch.org/whl/cu130`. " + NO_TORCH
+            "`pip install torch` without --index-url. " + NO_TORCH
         )
     if torch.major not in SUPPORTED:
         raise Unavailable(
@@ -85,8 +85,8 @@ def check(torch: Torch) -> None:
     if library.exists() and not _names(library, b"libcudart.so."):
         raise Unavailable(
             f"torch {torch.version} is linked statically with the CUDA runtime ({library} does not "
-            "need libcudart.so), which cannot be replaced. Use a wheel from PyPI or "
-            f"download.pytorch.org, or build torch with CAFFE2_STATIC_LINK_CUDA=OFF. {NO_TORCH}"
+            "need libcudart.so), which cannot be replaced. Use PyTorch's own wheel, or build "
+            f"torch with CAFFE2_STATIC_LINK_CUDA=OFF. {NO_TORCH}"
         )
 
 

@@ -87,8 +87,8 @@ def _import_torch():
                           "--operators=off.") from error
     if not torch.version.cuda:
         raise Unavailable(f"PyTorch {torch.__version__} is built for the CPU only. Install a build "
-                          "with CUDA (it needs no GPU): pip install torch --index-url "
-                          "https://download.pytorch.org/whl/cu130")
+                          "with CUDA, which needs no GPU: on Linux `pip install torch` "
+                          "without --index-url.")
     runtime = pathlib.Path(torch.__file__).parent / "lib" / "libc10_cuda.so"
     if runtime.exists() and b"libcudart.so." not in runtime.read_bytes():
         raise Unavailable(f"PyTorch {torch.__version__} contains the CUDA runtime (cudart_static), "

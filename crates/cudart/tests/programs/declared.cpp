@@ -59,11 +59,13 @@ Add *make(float *table, size_t first, size_t width, float number, std::vector<in
   return new Add{table, first, width, number, std::move(only)};
 }
 
+// ANCHOR: shown
 int add(const char *name, cudaStream_t stream, Add *what) {
   const pinlane_use uses[] = {use_of(what->table, what->first, what->width, 0),
                               use_of(what->table, what->first, what->width, 1)};
   return pinlane_launch(name, stream, uses, what->only.empty() ? 2 : 0, run, what, drop);
 }
+// ANCHOR_END: shown
 
 cudaStream_t first, second;
 
