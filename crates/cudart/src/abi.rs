@@ -1,4 +1,6 @@
-//! What C hands over: pointers that may be NULL, handles, structs.
+//! What C hands over: pointers that may be NULL, handles, structs, symbols.
+
+use std::ffi::{CStr, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
@@ -112,4 +114,11 @@ pub struct Dim3 {
 /// The same pointer, to an `int`.
 pub fn narrow(value: In<u64>) -> In<i32> {
     In(value.0.cast())
+}
+
+/// The symbol of the program or of its libraries that has this name.
+pub fn find(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name ends with a NUL.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
 }

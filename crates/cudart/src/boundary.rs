@@ -13,7 +13,7 @@ use pinlane_emulator::Emulator;
 
 use crate::driver::{self, contexts};
 use crate::machine::Process;
-use crate::{host_functions, launch, lines, machine, report};
+use crate::{data, host_functions, lines, machine, report};
 
 /// Declares functions of C. `$call` runs the body of each.
 ///
@@ -143,7 +143,7 @@ pub fn call(name: &'static str, work: impl FnOnce(&Emulator) -> DriverResult<()>
         gpu.note_error(code);
         code.0
     });
-    launch::drop_data();
+    data::drop_data();
     code
 }
 

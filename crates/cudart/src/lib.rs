@@ -16,6 +16,7 @@
 //! | `lines.rs` | the lines of the program that make calls |
 //! | `python/` | those lines, if Python runs the program |
 //! | `faults.rs` | calls that fail because the environment says so |
+//! | `data.rs` | data of the program that launches own |
 //! | `host_functions.rs` | calls that host functions may not make |
 //! | `launch.rs` | functions of this library's own: launches with declared uses |
 //! | `stubs.rs` | names without an implementation |
@@ -33,6 +34,7 @@ mod abi;
 mod batches;
 mod capture;
 mod copies;
+mod data;
 mod device;
 mod driver;
 mod environment;

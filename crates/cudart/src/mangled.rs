@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-use crate::stand_ins::find;
+use crate::abi::find;
 
 /// The name as the source has it, if the program brings what reads such names (libstdc++ and
 /// libc++ do).
@@ -13,7 +13,7 @@ pub fn demangled(name: &str) -> String {
     type Demangle =
         unsafe extern "C" fn(*const c_char, *mut c_char, *mut usize, *mut c_int) -> *mut c_char;
     let read = || {
-        let function = find("__cxa_demangle")?;
+        let function = find(c"__cxa_demangle")?;
         let name = CString::new(name).ok()?;
         let null = std::ptr::null_mut();
         // SAFETY: the function of that name is of that type (Itanium C++ ABI); the name ends with a

@@ -11,7 +11,7 @@ use std::{env, fmt};
 use pinlane_emulator::Emulator;
 
 use crate::machine::{self, Process};
-use crate::{launch, record, run};
+use crate::{data, record, run};
 
 static WRITER: Mutex<Writer> = Mutex::new(Writer::New);
 
@@ -95,7 +95,7 @@ extern "C" fn at_exit() {
     else {
         return;
     };
-    launch::drop_all();
+    data::drop_all();
     write(gpu);
     if let Some(faults) = faults {
         faults.report();

@@ -17,7 +17,7 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
 use pinlane_emulator::Emulator;
 
-use crate::abi::Dim3;
+use crate::abi::{Dim3, find};
 use crate::{boundary, environment, mangled};
 
 /// The most threads of a block.
@@ -57,11 +57,8 @@ struct Known {
     sizes: Option<Vec<usize>>,
 }
 
-pub fn find(symbol: &str) -> Option<*mut c_void> {
-    let name = CString::new(symbol).ok()?;
-    // SAFETY: the name ends with a NUL.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
+fn symbol_of(name: &str) -> Option<*mut c_void> {
+    find(&CString::new(name).ok()?)
 }
 
 /// The stand-in for a kernel, by its mangled name or its plain one.
@@ -70,10 +67,10 @@ fn stand_in(kernel: &Kernel) -> Option<Known> {
     let plain = mangled::plain_name(name);
     for name_of in [Some(name), plain].into_iter().flatten() {
         let symbol = format!("pinlane_kernel_{name_of}");
-        let Some(found) = find(&symbol) else { continue };
+        let Some(found) = symbol_of(&symbol) else { continue };
         // SAFETY: a function of this name is of this type (docs/drop-in.md).
         let function = unsafe { std::mem::transmute::<*mut c_void, StandIn>(found) };
-        let sizes = find(&format!("{symbol}_sizes"));
+        let sizes = symbol_of(&format!("{symbol}_sizes"));
         let sizes = sizes.map(|list| sizes_in(list.cast())).or_else(|| kernel.known_sizes());
         return Some(Known { function, sizes });
     }

@@ -4,6 +4,8 @@
 // A file has more than its tests use.
 #![allow(dead_code)]
 
+#[path = "../src/abi.rs"]
+mod abi;
 #[path = "../src/environment.rs"]
 mod environment;
 #[path = "../src/errors.rs"]

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::layout::{self, Layout, Objects};
 use super::memory::{Changing, Memory};
+use crate::abi::find;
 use crate::environment::is_quiet;
 
 type Answer = unsafe extern "C" fn() -> c_int;
@@ -194,11 +195,4 @@ fn complain(why: &str) {
     if !is_quiet() {
         eprintln!("pinlane-cudart: findings do not name lines of Python: {why}");
     }
-}
-
-/// A symbol of the program or of its libraries.
-fn find(name: &CStr) -> Option<*mut c_void> {
-    // SAFETY: the name ends with a NUL.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    (!found.is_null()).then_some(found)
 }
