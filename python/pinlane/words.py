@@ -137,7 +137,7 @@ def _reused(finding: Finding, race: Race) -> _Parts | None:
             break
     else:
         return None
-    stream, own = _stream(first), _stream(second).expression or "stream"
+    stream, own = _stream(first), _stream(second).expression or "own_stream"
     used = "uses" if first.access == "write" else "reads"
     why = (
         f"A tensor belongs to the stream that was current when it was made. The one of line "
@@ -146,7 +146,7 @@ def _reused(finding: Finding, race: Race) -> _Parts | None:
         f"{stream} still {used} it."
     )
     after = f"after line {first.site.line}" if first.site else "after its last use"
-    name = stream.expression or "stream"
+    name = stream.expression or "side_stream"
     made = former.made
     tensor = (source.target(made.file, made.line) if made else None) or "x"
     what = ", where `x` is the first tensor" if tensor == "x" else ""
