@@ -131,6 +131,8 @@ def _synchronize(use: Use) -> str:
 def _reused(finding: Finding, race: Race) -> _Parts | None:
     """The allocator has given the memory of a tensor to the next one, which is used here."""
     first, second = race.first, race.second
+    if (first.access, second.access) == ("write", "read"):
+        return None  # a new tensor is written to before it is read: this reads the first one
     for former, owner in zip(finding.owners, finding.owners[1:]):
         if owner.made and second.site and former.freed and (
             owner.made.file, owner.made.line) == (second.site.file, second.site.line):

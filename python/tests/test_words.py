@@ -56,11 +56,11 @@ class Words(unittest.TestCase):
                          "before line 8: `torch.cuda.current_stream().wait_stream(side)`")
         self.assertEqual(len(told.fixes), 1)
 
-    def reused(self, made):
+    def reused(self, made, first="read", second="write"):
         """A race between a use on a side stream, and one of the tensor made on that line."""
         file = str(self.script.file)
-        finding = race(use("kernel aten::mul", "read", "stream A", self.site(7)),
-                       use("Fill", "write", "legacy stream", self.site(8)), "device 0")
+        finding = race(use("kernel aten::mul", first, "stream A", self.site(7)),
+                       use("Fill", second, "legacy stream", self.site(8)), "device 0")
         owners = (Owner(512, Frame(file, 4), Frame(file, 8)), Owner(512, Frame(file, made), None))
         return words.tell(problem(dataclasses.replace(finding, owners=owners)))
 
@@ -69,6 +69,10 @@ class Words(unittest.TestCase):
         self.assertIn("is reused while stream `side` still reads it", told.title)
         self.assertIn("line 4 is freed at line 8", told.why)
         self.assertEqual("after line 7: `y.record_stream(side)`", told.fixes[0])
+
+    def test_a_read_of_what_another_stream_writes_is_no_reuse(self):
+        told = self.reused(made=8, first="write", second="read")
+        self.assertIn("reads what stream `side` writes", told.title)
 
     def test_memory_that_may_be_another_tensors(self):
         told = self.reused(made=3)
