@@ -1,12 +1,32 @@
 //! What C hands over: pointers that may be NULL, handles, structs, symbols.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 
 /// `cudaStream_t`, `cudaEvent_t` and their like: numbers.
 pub type Handle = usize;
+
+/// `cudaMemLocation`, `CUmemLocation`: where memory is.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Location {
+    pub kind: c_int,
+    /// The device, or the node of the host.
+    pub id: c_int,
+}
+
+impl Location {
+    pub const DEVICE: c_int = 1;
+    pub const HOST: c_int = 2;
+    pub const HOST_NODE: c_int = 3;
+    pub const HOST_NODE_OF_THREAD: c_int = 4;
+}
+
+/// `cudaMemAllocationType`, `CUmemAllocationType`.
+pub const PINNED: c_int = 1;
+pub const MANAGED: c_int = 2;
 
 /// A pointer to what a call gives.
 #[repr(transparent)]

@@ -6,35 +6,18 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 use pinlane_emulator::{Emulator, PoolFigure, PoolId};
 
-use crate::abi::{Handle, In, Out};
+use crate::abi::{Handle, In, Location, MANAGED, Out, PINNED};
 use crate::driver::contexts::stream;
 
 /// What a pool's handle begins with, so that other numbers are known as wrong ones.
 const TAG: usize = 0x9001_0000_0000;
 
-/// `cudaMemAllocationTypePinned`, `cudaMemLocationTypeDevice`
-const PINNED: c_int = 1;
-/// `cudaMemAllocationTypeManaged`
-const MANAGED: c_int = 2;
-/// `cudaMemLocationTypeHost`
-const HOST: c_int = 2;
-const ON_DEVICE: c_int = 1;
 /// The sorts of handles by which pools are shared on this system: descriptors, and those of a
 /// fabric.
 const HANDLES: c_int = 1 | 8;
 /// `cudaMemAccessFlagsProtRead`, `ReadWrite`
 const READ: c_int = 1;
 const READ_WRITE: c_int = 3;
-/// `cudaMemLocationTypeHostNuma`
-const ON_NODE: c_int = 3;
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Location {
-    kind: c_int,
-    id: c_int,
-}
-
 /// `cudaMemPoolProps`
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -119,9 +102,11 @@ cuda! {
         out.check()?;
         let location = location.get()?;
         match (location.kind, kind) {
-            (ON_DEVICE, PINNED) => out.put(handle(PoolId(location.id as usize))),
-            (ON_DEVICE, MANAGED) => out.put(handle(gpu.managed_pool(location.id)?)),
-            (HOST | ON_NODE, PINNED | MANAGED) => out.put(handle(gpu.host_pool())),
+            (Location::DEVICE, PINNED) => out.put(handle(PoolId(location.id as usize))),
+            (Location::DEVICE, MANAGED) => out.put(handle(gpu.managed_pool(location.id)?)),
+            (Location::HOST | Location::HOST_NODE, PINNED | MANAGED) => {
+                out.put(handle(gpu.host_pool()))
+            }
             _ => Err(CudaCode::NOT_SUPPORTED),
         }
     }
@@ -142,9 +127,9 @@ cuda! {
         let Location { kind, id } = props.location;
         // Without a node, a pool cannot be shared. There is one node.
         let is_there = match kind {
-            ON_DEVICE => true,
-            HOST => props.handles == 0,
-            ON_NODE => id == 0,
+            Location::DEVICE => true,
+            Location::HOST => props.handles == 0,
+            Location::HOST_NODE => id == 0,
             _ => false,
         };
         if props.allocation != PINNED || !is_there {
@@ -155,7 +140,7 @@ cuda! {
             return Err(CudaCode::INVALID_VALUE);
         }
         let created = match kind {
-            ON_DEVICE => gpu.pool_create(id, props.limit),
+            Location::DEVICE => gpu.pool_create(id, props.limit),
             _ => Ok(gpu.pool_create_on_host(props.limit)),
         };
         out.put(handle(created.map_err(|_| CudaCode::INVALID_VALUE)?))
@@ -208,14 +193,16 @@ cuda! {
                 continue;
             }
             match (access.location.kind, access.flags) {
-                (ON_DEVICE, READ_WRITE) => {
+                (Location::DEVICE, READ_WRITE) => {
                     gpu.pool_access(owner, access.location.id)?;
                 }
-                (ON_DEVICE, 0) if access.location.id == owner => {
+                (Location::DEVICE, 0) if access.location.id == owner => {
                     return Err(CudaCode::INVALID_DEVICE);
                 }
-                (ON_DEVICE, 0) => {}
-                (ON_DEVICE, READ) | (HOST, _) => return Err(CudaCode::NOT_SUPPORTED),
+                (Location::DEVICE, 0) => {}
+                (Location::DEVICE, READ) | (Location::HOST, _) => {
+                    return Err(CudaCode::NOT_SUPPORTED);
+                }
                 _ => return Err(CudaCode::INVALID_VALUE),
             }
         }
@@ -230,7 +217,7 @@ cuda! {
         if gpu.is_host_pool(pool(named)?)? {
             return out.put(READ_WRITE);
         }
-        if location.kind != ON_DEVICE {
+        if location.kind != Location::DEVICE {
             return out.put(0);
         }
         let invalid = |_| CudaCode::INVALID_VALUE;

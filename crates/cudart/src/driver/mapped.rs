@@ -7,15 +7,7 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::DriverResult;
 use pinlane_emulator::{CreatedMemory, Emulator, MappedAccess};
 
-use crate::abi::{In, Out};
-
-/// `CUmemLocation`
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Location {
-    kind: c_int,
-    id: c_int,
-}
+use crate::abi::{In, Location, MANAGED, Out, PINNED};
 
 /// `CUmemAllocationProp`
 #[repr(C)]
@@ -39,14 +31,6 @@ struct AccessOf {
     flags: c_uint,
 }
 
-/// `CU_MEM_LOCATION_TYPE_DEVICE`, and the places in the host.
-const ON_DEVICE: c_int = 1;
-const ON_HOST: [c_int; 3] = [2, 3, 4];
-
-/// `CU_MEM_ALLOCATION_TYPE_PINNED`, and that of managed memory.
-const PINNED: c_int = 1;
-const MANAGED: c_int = 2;
-
 /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
 const FILE_DESCRIPTOR: c_int = 1;
 
@@ -57,10 +41,11 @@ const MODES: [(c_uint, MappedAccess); 3] =
 /// The device that properties name, if such memory can be made here.
 fn device_of(gpu: &Emulator, of: &Properties) -> DriverResult<c_int> {
     match (of.kind, of.location.kind) {
-        (PINNED, ON_DEVICE) => {}
-        (PINNED | MANAGED, place) if place == ON_DEVICE || ON_HOST.contains(&place) => {
-            return Err(CudaCode::NOT_SUPPORTED);
-        }
+        (PINNED, Location::DEVICE) => {}
+        (
+            PINNED | MANAGED,
+            Location::DEVICE | Location::HOST | Location::HOST_NODE | Location::HOST_NODE_OF_THREAD,
+        ) => return Err(CudaCode::NOT_SUPPORTED),
         _ => return Err(CudaCode::INVALID_VALUE),
     }
     gpu.check_device(of.location.id)?;
@@ -135,7 +120,7 @@ cuda! {
         let wanted = (0..count).map(|at| {
             let AccessOf { location, flags } = all.nth(at).get()?;
             let mode = MODES.iter().find(|(number, _)| *number == flags);
-            let mode = mode.filter(|_| location.kind == ON_DEVICE);
+            let mode = mode.filter(|_| location.kind == Location::DEVICE);
             let &(_, mode) = mode.ok_or(CudaCode::INVALID_VALUE)?;
             gpu.check_device(location.id)?;
             Ok((location.id, mode))
@@ -150,7 +135,7 @@ cuda! {
     ) |gpu| {
         out.check()?;
         let location = location.get()?;
-        if location.kind != ON_DEVICE {
+        if location.kind != Location::DEVICE {
             return Err(CudaCode::INVALID_VALUE);
         }
         let access = gpu.mapped_access(ptr, location.id)?;
@@ -169,7 +154,7 @@ cuda! {
         out.put(Properties {
             kind: PINNED,
             handle_types,
-            location: Location { kind: ON_DEVICE, id: device },
+            location: Location { kind: Location::DEVICE, id: device },
             of_windows: 0,
             compression: 0,
             for_rdma: 0,
