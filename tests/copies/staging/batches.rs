@@ -8,7 +8,7 @@ use std::ops::Range;
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::{
     Device, DeviceBuf, DeviceSlice, ErrorKind, PinnedPool, Result, Stream, Ticket,
-    batch::{Download, HostSliceMut, Route, Upload},
+    batch::{Download, Downloads, HostSliceMut, Route, Upload, Uploads},
 };
 use proptest::prelude::*;
 
@@ -350,5 +350,39 @@ fn thousands_of_copies() {
             check(&batch, tiny());
             check(&batch, shared());
         }
+    }
+}
+
+/// Each submission copies what the list has by then, up and down.
+#[test]
+fn lists_grow_between_submissions() {
+    let emulator = Emulator::builder().execution(Execution::Lazy).build();
+    let device = device_of(&emulator, 0, tiny());
+    let pool = PinnedPool::builder(&device).build().unwrap();
+    let stream = device.stream().unwrap();
+    for route in ROUTES {
+        let (plain, pinned) = (bytes(700, 1), [2, 3].map(|seed| pinned(&pool, &bytes(900, seed))));
+        let mut gpus = [700, 900, 900].map(|length| upload(&device, &vec![0; length]));
+        let [first, second, third] = &mut gpus;
+        let mut list = Uploads::from_iter([(&pinned[0], second)]).route(route);
+        stream.upload_list(&mut list).unwrap();
+        list.push((&pinned[1], third));
+        stream.upload_list(&mut list).unwrap();
+        list.push((&plain[..], first));
+        stream.upload_list(&mut list).unwrap();
+        let sent = [plain.clone(), bytes(900, 2), bytes(900, 3)];
+        assert_eq!(gpus.each_ref().map(|gpu| contents(&device, gpu)), sent, "{route:?}");
+
+        let mut back = vec![0; 700];
+        let mut hosts = [900, 900].map(|length| pool.alloc_zeroed::<u8>(length).unwrap());
+        let [one, two] = &mut hosts;
+        let mut list = Downloads::from_iter([(&gpus[1], one)]).route(route);
+        stream.download_list(&mut list).unwrap();
+        list.push((&gpus[2], two));
+        stream.download_list(&mut list).unwrap();
+        list.push((&gpus[0], &mut back[..]));
+        stream.download_list(&mut list).unwrap();
+        let [one, two] = hosts.map(|host| host.read().unwrap().to_vec());
+        assert_eq!([back, one, two], sent, "{route:?}");
     }
 }
