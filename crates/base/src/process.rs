@@ -232,3 +232,45 @@ pub fn discard_panic(payload: Box<dyn Any + Send>) {
         std::mem::forget(another);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    /// The exit status of a forked child that runs `check` only.
+    fn in_a_child(check: impl FnOnce() -> i32) -> i32 {
+        // SAFETY: the child takes no lock but those of the C library, which survive a fork, and
+        // ends with `_exit`.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0, "fork failed");
+        if child == 0 {
+            let verdict = catch_unwind(AssertUnwindSafe(check)).unwrap_or(100);
+            // SAFETY: no preconditions.
+            unsafe { libc::_exit(verdict) };
+        }
+        let mut status = 0;
+        // SAFETY: `status` is a live `int` for the call to write.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert!(libc::WIFEXITED(status), "the child crashed: status {status:#x}");
+        libc::WEXITSTATUS(status)
+    }
+
+    #[test]
+    fn a_forked_child_has_values_of_its_own() {
+        static COUNT: PerProcess<AtomicUsize> = PerProcess::new();
+        assert!(COUNT.known().is_none());
+        COUNT.get().store(7, Ordering::Relaxed);
+        let seen = in_a_child(|| {
+            let inherits = COUNT.known().is_some();
+            let first = COUNT.get().swap(9, Ordering::Relaxed);
+            let (again, known) = (COUNT.get(), COUNT.known());
+            let kept = again.load(Ordering::Relaxed) == 9;
+            let same = known.is_some_and(|known| std::ptr::eq(known, again));
+            i32::from(inherits) + 2 * i32::from(first != 0) + 4 * i32::from(!kept || !same)
+        });
+        assert_eq!(seen, 0, "1: the parent's is known; 2: it is got; 4: its own is not kept");
+        assert_eq!(COUNT.get().load(Ordering::Relaxed), 7);
+    }
+}
