@@ -1,6 +1,7 @@
 //! Rule 18: the object of an address or a raw handle stays its owner's.
 
 use pinlane::emulated::FindingKind;
+use pinlane::pool::PageLocking;
 use pinlane::{CudaCode, Device};
 
 use crate::common;
@@ -14,8 +15,10 @@ fn rule_18_a_program_ends_nothing_that_others_have() {
     let emulator = common::machine().build_for_program().expect("room for addresses");
     let device = Device::of_emulator(&emulator, 0).unwrap();
     let pool = common::pool(&device).build().unwrap();
+    let allocated = common::pool(&device).page_locking(PageLocking::Allocate).build().unwrap();
     let stream = device.stream().unwrap();
     let mut host = pool.alloc::<u8>(LEN).unwrap();
+    let other = allocated.alloc::<u8>(LEN).unwrap();
     let mut large = pool.alloc::<u8>(64 << 20).unwrap();
     let mut gpu = device.alloc::<u8>(LEN).unwrap();
     host.write().unwrap().fill(7);
@@ -23,8 +26,10 @@ fn rule_18_a_program_ends_nothing_that_others_have() {
     stream.upload(&host, &mut gpu).unwrap().wait().unwrap();
 
     let usage = emulator.usage();
-    for bytes in [host.read().unwrap(), large.read().unwrap()] {
-        let at = bytes.as_ptr().cast_mut().cast();
+    // Where the data begin, and where the allocation may begin that they lie in.
+    let places = [&host, &large, &other].map(|buffer| buffer.as_ptr().addr()).into_iter();
+    for address in places.flat_map(|at| [at, at & !4095, at & !((2 << 20) - 1)]) {
+        let at = std::ptr::without_provenance_mut(address);
         for managed in [false, true] {
             assert_eq!(emulator.free_host(at, managed), Err(CudaCode::INVALID_VALUE));
         }
