@@ -148,6 +148,7 @@ def _uses_torch(arguments: argparse.Namespace, program: Program) -> bool:
 def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
+        installed.check_python()
         if arguments.command == "env":
             return _print_environment(arguments.cuda)
         asked = request(arguments)
@@ -177,7 +178,8 @@ def entered() -> NoReturn:
 
 
 def _print_environment(cuda: str | None) -> int:
-    major = cuda or (installed.required().major if installed.find() else "13")
+    without = "If the program does not use PyTorch, add --cuda 13."
+    major = cuda or (installed.required(without).major if installed.find() else "13")
     for name, value in dropin.preloaded(major, {}).items():
         print(f"{name}={value}")
     return 0

@@ -59,8 +59,13 @@ def prepare_others(modules: list[str], found: list[Finding]) -> bool:
 
 
 def _import_torch(operators: bool) -> dict[str, str | None]:
-    import torch  # type: ignore[import-not-found]
-
+    try:
+        import torch  # type: ignore[import-not-found]
+    except (ImportError, OSError) as error:
+        raise Unavailable(
+            f"PyTorch cannot be imported ({type(error).__name__}: {error}). Look whether "
+            f"`{sys.executable} -c 'import torch'` works without pinlane."
+        ) from error
     # The first question after the number of devices would build the device in this process; many
     # libraries ask it when they are imported.
     torch._C._cuda_getDeviceCount = dropin.devices

@@ -1,10 +1,11 @@
-"""The PyTorch that is installed: what it is, found without importing it."""
+"""This Python, and the PyTorch that is installed: what it is, found without importing it."""
 from __future__ import annotations
 
 import ast
 import importlib.machinery
 import mmap
 import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,14 +13,39 @@ from .errors import Unavailable
 
 NO_TORCH = "If the program does not use PyTorch, add --no-torch."
 SUPPORTED = ("12", "13")
+OTHERS = {"ROCm": "hip", "XPU": "xpu"}
+"""Devices of others, and how torch/version.py names them."""
+PYTHONS = (3, 10), (3, 15)
+"""The oldest and the newest CPython of which the runtime names lines."""
+
+
+def check_python() -> None:
+    """Raises an error that says what to do, if findings could not name lines of this Python."""
+    is_free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    is_cpython = sys.implementation.name == "cpython"
+    oldest, newest = PYTHONS
+    if is_cpython and oldest <= sys.version_info[:2] <= newest and not is_free_threaded:
+        return
+    what = f"{'CPython' if is_cpython else sys.implementation.name} {_dotted(sys.version_info)}"
+    raise Unavailable(
+        f"findings could not name lines of {'the free-threaded ' * is_free_threaded}{what} "
+        f"({sys.executable}). Use CPython {_dotted(oldest)} to {_dotted(newest)}, "
+        "in a build with the GIL."
+    )
+
+
+def _dotted(version: tuple[object, ...]) -> str:
+    return ".".join(map(str, version[:2]))
 
 
 @dataclass(frozen=True)
 class Torch:
     version: str
     cuda: str | None
-    """The version of CUDA that it was built for, such as 13.2; None for CPU-only builds."""
+    """The version of CUDA that it was built for, such as 13.2; None if for none."""
     folder: Path
+    other: str | None = None
+    """What it was built for instead of CUDA, if for other devices."""
 
     @property
     def major(self) -> str:
@@ -34,7 +60,8 @@ def find() -> Torch | None:
         return None
     folder = Path(next(iter(spec.submodule_search_locations)))
     about = _constants(folder / "version.py")
-    return Torch(str(about.get("__version__", "unknown")), about.get("cuda"), folder)
+    other = next((name for name, known in OTHERS.items() if about.get(known)), None)
+    return Torch(str(about.get("__version__", "unknown")), about.get("cuda"), folder, other)
 
 
 def _constants(file: Path) -> dict[str, str | None]:
@@ -56,38 +83,49 @@ def _constants(file: Path) -> dict[str, str | None]:
     return found
 
 
-def required() -> Torch:
-    """The torch that is installed, if programs can run with it; else an error says what to do."""
+def required(without: str = NO_TORCH) -> Torch:
+    """The torch that is installed, if programs can run with it; else an error says what to do.
+
+    `without` says it for programs that do not use PyTorch.
+    """
     torch = find()
     if torch is None:
-        raise Unavailable(
-            f"PyTorch is not installed for {sys.executable}. Install a build of it for CUDA 12 or "
-            f"13 (`pip install torch`; no GPU is needed). {NO_TORCH}"
+        wrong = (
+            f"PyTorch is not installed for {sys.executable}. Install pinlane where your PyTorch "
+            "is, or PyTorch here: `pip install torch` (a build for CUDA; it needs no GPU)."
         )
-    check(torch)
+    else:
+        wrong = _wrong(torch)
+    if torch is None or wrong:
+        raise Unavailable(f"{wrong} {without}".rstrip())
     return torch
 
 
-def check(torch: Torch) -> None:
-    """Raises an error that says what to do, if this torch cannot run on the drop-in runtime."""
-    if torch.cuda is None:
-        raise Unavailable(
-            f"torch {torch.version} in {torch.folder} is a CPU-only build: it has no CUDA code to "
-            "test. Install a build for CUDA 12 or 13; it needs no GPU: "
-            "`pip install torch` without --index-url. " + NO_TORCH
+def _wrong(torch: Torch) -> str:
+    """Why this torch cannot run on the drop-in runtime, and what to do; empty if it can."""
+    if not torch.cuda:
+        kind = f"a build for {torch.other}" if torch.other else "a CPU-only build"
+        return (
+            f"torch {torch.version} in {torch.folder} is {kind}: it has no CUDA code to test. "
+            "Replace it by a build for CUDA, which needs no GPU: `pip uninstall torch`, then "
+            "`pip install torch` without --index-url."
         )
     if torch.major not in SUPPORTED:
-        raise Unavailable(
-            f"torch {torch.version} is built for CUDA {torch.cuda}; pinlane stands in for the "
-            f"runtimes of CUDA 12 and 13. Install a newer torch. {NO_TORCH}"
+        is_old = int(torch.major) < int(SUPPORTED[0])
+        return (
+            f"torch {torch.version} in {torch.folder} is built for CUDA {torch.cuda}; pinlane "
+            "stands in for the runtimes of CUDA 12 and 13. "
+            + ("`pip install --upgrade torch` installs a newer one."
+               if is_old else "Install an older torch, or a newer pinlane.")
         )
     library = torch.folder / "lib" / "libc10_cuda.so"
     if library.exists() and not _names(library, b"libcudart.so."):
-        raise Unavailable(
+        return (
             f"torch {torch.version} is linked statically with the CUDA runtime ({library} does not "
-            "need libcudart.so), which cannot be replaced. Use PyTorch's own wheel, or build "
-            f"torch with CAFFE2_STATIC_LINK_CUDA=OFF. {NO_TORCH}"
+            "need libcudart.so), which cannot be replaced. Use PyTorch's own wheel (`pip uninstall "
+            "torch`, then `pip install torch`), or build torch with CAFFE2_STATIC_LINK_CUDA=OFF."
         )
+    return ""
 
 
 def _names(library: Path, name: bytes) -> bool:

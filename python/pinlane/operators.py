@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 
+from . import installed
 from .errors import Unavailable
 
 SOURCES = pathlib.Path(__file__).with_suffix("")
@@ -85,14 +86,7 @@ def _import_torch():
     except ImportError as error:
         raise Unavailable(f"PyTorch cannot be imported ({error}). Install it with pip, or run with "
                           "--operators=off.") from error
-    if not torch.version.cuda:
-        raise Unavailable(f"PyTorch {torch.__version__} is built for the CPU only. Install a build "
-                          "with CUDA, which needs no GPU: on Linux `pip install torch` "
-                          "without --index-url.")
-    runtime = pathlib.Path(torch.__file__).parent / "lib" / "libc10_cuda.so"
-    if runtime.exists() and b"libcudart.so." not in runtime.read_bytes():
-        raise Unavailable(f"PyTorch {torch.__version__} contains the CUDA runtime (cudart_static), "
-                          "which cannot be replaced. Install PyTorch's wheel from pip.")
+    installed.required(without="")
     if not hasattr(ctypes.CDLL(None), "pinlane_launch"):
         raise Unavailable("The CUDA runtime of this process is not pinlane's: it has no function "
                           "pinlane_launch. Run the program by `python -m pinlane race`, or preload "

@@ -59,7 +59,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     try:
         if dropin.FORMER in os.environ:
             raise Unavailable("the drop-in CUDA runtime could not be preloaded")
-        major = installed.required().major if installed.find() is not None else "13"
+        installed.check_python()
+        major = installed.required("").major if installed.find() is not None else "13"
         threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
         dropin.enter_as_it_was_called(major, threads)
     except Unavailable as error:

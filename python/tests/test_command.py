@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import sysconfig
+import types
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -78,10 +80,27 @@ class Refused(unittest.TestCase):
         fake_torch(self.folder, version_py)
         return mock.patch.object(sys, "path", [str(self.folder)])
 
+    def test_pythons_whose_lines_are_not_known(self):
+        script = self.script("pass")
+        for where, name, value, what in [
+            (sys, "version_info", (3, 9, 18), "CPython 3.9"),
+            (sys, "version_info", (3, 16, 0), "CPython 3.16"),
+            (sys, "implementation", types.SimpleNamespace(name="pypy"), "pypy 3."),
+            (sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get, "free-threaded CPython 3."),
+        ]:
+            with mock.patch.object(where, name, value):
+                text = self.refuse("--no-torch", script)
+            self.assertIn(what, text)
+            self.assertIn("Use CPython 3.10 to 3.15, in a build with the GIL", text)
+        for version in (3, 10, 0), (3, 15, 9):
+            with mock.patch.object(sys, "version_info", version):
+                installed.check_python()
+
     def test_torch_is_missing(self):
         with mock.patch.object(installed, "find", lambda: None):
             text = self.refuse(self.script("def f():\n    from torch import nn\n"))
         self.assertIn("PyTorch is not installed", text)
+        self.assertIn("`pip install torch`", text)
         self.assertIn("--no-torch", text)
 
     def test_torch_is_for_the_cpu_only(self):
@@ -89,10 +108,29 @@ class Refused(unittest.TestCase):
             text = self.refuse(self.script("import torch"))
         self.assertIn("torch 2.9.0+cpu", text)
         self.assertIn("is a CPU-only build", text)
+        self.assertIn("`pip uninstall torch`, then `pip install torch`", text)
 
-    def test_torch_is_too_old(self):
+    def test_torch_is_for_other_devices(self):
+        with self.with_torch("__version__ = '2.9.0'\ncuda = None\nhip = '6.4'\nxpu = None\n"):
+            self.assertIn("is a build for ROCm", self.refuse(self.script("import torch")))
+
+    def test_torch_is_too_old_or_too_new(self):
         with self.with_torch("__version__ = '2.0.1'\ncuda = '11.8'\n"):
-            self.assertIn("built for CUDA 11.8", self.refuse(self.script("import torch")))
+            text = self.refuse(self.script("import torch"))
+            self.assertIn("built for CUDA 11.8", text)
+            self.assertIn("`pip install --upgrade torch`", text)
+            version = self.folder / "torch" / "version.py"
+            version.write_text("__version__ = '3.0.1'\ncuda = '14.0'\n")
+            self.assertIn("or a newer pinlane", self.refuse(self.script("import torch")))
+
+    def test_what_to_do_without_torch_is_of_the_command_that_was_given(self):
+        with self.with_torch("__version__ = '2.9.0+cpu'\ncuda = None\n"):
+            self.assertIn("add --no-torch", self.refuse(self.script("import torch")))
+            text = io.StringIO()
+            with contextlib.redirect_stderr(text):
+                self.assertEqual(command.main(["env"]), 2)
+            self.assertIn("add --cuda 13", text.getvalue())
+            self.assertNotIn("--no-torch", text.getvalue())
 
     def test_torch_contains_the_runtime(self):
         with self.with_torch("__version__ = '2.9.0'\ncuda = '13.0'\n"):
