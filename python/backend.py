@@ -22,7 +22,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 NEEDED = ("libcudart.so.13", "libcudart.so.12", "libcuda.so.1")
 """The folder of libraries may have others, too."""
-SOURCES = ("*.py", "*.cpp", "*.hpp", "*.h")
+SOURCES = ("*.py", "*.cpp", "*.hpp", "*.h", "nv/target")
 ENTRY_POINTS = """\
 [console_scripts]
 pinlane = pinlane.command:main

@@ -17,7 +17,7 @@ from . import installed
 from .errors import Unavailable
 
 SOURCES = pathlib.Path(__file__).with_suffix("")
-TESTED = "2.15"
+TESTED = ("2.14", "2.15")
 LIBRARY = "libpinlane_operators.so"
 
 
@@ -175,9 +175,10 @@ def _build(torch, built):
         done = subprocess.run(line, env=environment, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
         if done.returncode:
-            hint = ("" if torch.__version__.startswith(TESTED + ".") else
-                    f"\nThe operators are tested with PyTorch {TESTED}, and this is "
-                    f"{torch.__version__}. Install that, or run with --operators=off.")
+            is_tested = ".".join(torch.__version__.split(".")[:2]) in TESTED
+            hint = ("" if is_tested else
+                    f"\nThe operators are tested with PyTorch {' and '.join(TESTED)}, and this is "
+                    f"{torch.__version__}. Install one of those.")
             last = "\n".join(done.stdout.splitlines()[-20:])
             raise Unavailable(f"The operators cannot be built: {line[0]} failed with status "
                               f"{done.returncode}.\n{last}{hint}")

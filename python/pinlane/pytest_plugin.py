@@ -53,18 +53,20 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Starts pytest again with the drop-in runtime, before it loads anything."""
     if not early_config.known_args_namespace.pinlane_race or dropin.is_entered():
         return
-    capture = early_config.pluginmanager.getplugin("capturemanager")
-    if capture is not None:
-        capture.stop_global_capturing()
     try:
         if dropin.FORMER in os.environ:
             raise Unavailable("the drop-in CUDA runtime could not be preloaded")
         installed.check_python()
         major = installed.required("").major if installed.find() is not None else "13"
-        threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-        dropin.enter_as_it_was_called(major, threads)
+        dropin.folder()
     except Unavailable as error:
         raise pytest.UsageError(f"pinlane: {error}") from None
+    # Not earlier: pytest needs it for an error.
+    capture = early_config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        capture.stop_global_capturing()
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    dropin.enter_as_it_was_called(major, threads)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,6 +4,7 @@ import io
 import os
 import pathlib
 import shutil
+import subprocess
 import tempfile
 import types
 import unittest
@@ -16,6 +17,19 @@ WORKS = """#!/bin/sh
 echo "$LD_PRELOAD$LD_LIBRARY_PATH" >> "$0.calls"
 while [ "$1" != -o ]; do shift; done
 echo built > "$2"
+"""
+CHOICES = """
+#include <nv/target>
+int host() { NV_IF_ELSE_TARGET(NV_IS_HOST, (int x[] = {1, 2}; return x[1];), (error)) }
+int device() { NV_IF_ELSE_TARGET(NV_PROVIDES_SM_80, error, int x = (1, 3); return x;) }
+int both() {
+  NV_IF_TARGET(NV_IS_HOST, (NV_IF_ELSE_TARGET(NV_IS_DEVICE, (error), return 4;)), (error))
+}
+int neither() { NV_IF_TARGET(NV_IS_DEVICE, (error)) return 5; }
+int only() { NV_IF_TARGET(NV_ANY_TARGET, return 6;) }
+int main() {
+  return host() == 2 && device() == 3 && both() == 4 && neither() == 5 && only() == 6 ? 0 : 1;
+}
 """
 FAILS = """#!/bin/sh
 for line in $(seq 30); do echo "error number $line"; done
@@ -80,8 +94,10 @@ class Build(unittest.TestCase):
         self.assertIn("error number 30", text)
         self.assertNotIn("error number 10\n", text)
         self.assertNotIn("tested", text)
+        self.torch.__version__ = "2.14.1+cu130"
+        self.assertNotIn("tested", self.unavailable())
         self.torch.__version__ = "2.9.0"
-        self.assertIn("tested with PyTorch 2.15, and this is 2.9.0", self.unavailable())
+        self.assertIn("tested with PyTorch 2.14 and 2.15, and this is 2.9.0", self.unavailable())
         self.assertEqual(list(self.folder.rglob("*.so")), [])
         self.compile_by(WORKS)
         self.assertTrue(operators.library(self.torch).exists())
@@ -102,6 +118,21 @@ class Build(unittest.TestCase):
         (self.folder / "file").touch()
         with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(self.folder / "file")}):
             self.assertIn("Set XDG_CACHE_HOME", self.unavailable())
+
+
+@unittest.skipUnless(shutil.which("c++"), "needs a C++ compiler")
+class Compat(unittest.TestCase):
+    """Headers that some of PyTorch's packages need and do not bring."""
+
+    def test_code_is_chosen_for_the_host(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, program = pathlib.Path(folder, "a.cpp"), pathlib.Path(folder, "a")
+            source.write_text(CHOICES)
+            line = ["c++", "-std=c++20", "-pedantic-errors", f"-I{operators.SOURCES / 'compat'}",
+                    "-o", program, source]
+            done = subprocess.run(line, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(subprocess.run([program]).returncode, 0)
 
 
 if __name__ == "__main__":

@@ -112,5 +112,22 @@ class Plugin(unittest.TestCase):
         self.assertIn("calls CUDA when it is imported", text)
 
 
+@unittest.skipIf(importlib.util.find_spec("pytest") is None, "needs pytest")
+class Refused(unittest.TestCase):
+    def test_what_cannot_run_is_an_error_of_one_line(self):
+        where = folder(self)
+        (where / "torch").mkdir()
+        (where / "torch" / "__init__.py").touch()
+        (where / "torch" / "version.py").write_text("__version__ = '2.9+cpu'\ncuda = None\n")
+        env = dict(os.environ, PYTHONPATH=f"{where}{os.pathsep}{PYTHON}",
+                   PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+        command = [sys.executable, "-m", "pytest", "-p", "pinlane.pytest_plugin", "--pinlane-race"]
+        done = subprocess.run(command, cwd=where, env=env, capture_output=True, text=True,
+                              timeout=300)
+        self.assertEqual((done.returncode, done.stdout), (4, ""))
+        self.assertRegex(done.stderr.strip(), r"\AERROR: pinlane: torch .* CPU-only build.*\Z")
+        self.assertNotIn("--no-torch", done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -36,6 +36,11 @@ class Wheel(unittest.TestCase):
             info = f"pinlane-{pinlane.__version__}.dist-info"
             for path in (PYTHON / "pinlane").glob("*.py"):
                 self.assertIn(f"pinlane/{path.name}", names)
+            sources = [path for path in (PYTHON / "pinlane" / "operators").rglob("*")
+                       if path.is_file()]
+            self.assertIn("target", [path.name for path in sources])
+            for path in sources:
+                self.assertIn(path.relative_to(PYTHON).as_posix(), names)
             libraries = sorted(name[12:] for name in names if name.startswith("pinlane/lib/"))
             self.assertEqual(libraries, ["libcuda.so.1", "libcudart.so.12", "libcudart.so.13",
                                          "libother.so.1"])
