@@ -105,6 +105,11 @@ def enter_as_it_was_called(major: str, more: dict[str, str]) -> NoReturn:
     _start(sys.orig_argv[1:], environment(major, {**os.environ, **more}))
 
 
+def start_again(more: dict[str, str]) -> NoReturn:
+    """Starts this process again by the same command line; it has the runtime already."""
+    _start(sys.orig_argv[1:], {**os.environ, **more})
+
+
 def _start(arguments: list[str], env: dict[str, str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()

@@ -2,27 +2,31 @@
 
 pytest starts itself again with the drop-in runtime. It collects as always; then each test runs with
 all its fixtures in a child, so that its session never calls CUDA. What the eager run reports is
-what pytest reports, and a finding makes the test fail.
+what pytest reports, and a finding makes the test fail. If test modules call CUDA when they are
+imported, it starts once more, and only children collect (`pytest_remote`).
 """
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import pickle
+import shlex
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from . import allocations, dropin, installed, report, schedules
+from . import allocations, dropin, installed, pytest_remote, report, schedules
 from .errors import Unavailable
 from .explore import Explored, Options, cores, explore
 from .imports import is_untouched, prepare, variables
 from .problems import FAILS, HANGS
 from .report import Result
-from .runs import Ended, Runs, redirect
+from .runs import RUN, Ended, Runs, redirect
 
 ENOUGH = 77
 """The status of a run after which no other is needed: the test was skipped, or used no CUDA."""
@@ -51,22 +55,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Starts pytest again with the drop-in runtime, before it loads anything."""
-    if not early_config.known_args_namespace.pinlane_race or dropin.is_entered():
+    asked = early_config.known_args_namespace
+    if not asked.pinlane_race or RUN in os.environ:
         return
-    try:
-        if dropin.FORMER in os.environ:
-            raise Unavailable("the drop-in CUDA runtime could not be preloaded")
-        installed.check_python()
-        major = installed.required("").major if installed.find() is not None else "13"
-        dropin.folder()
-    except Unavailable as error:
-        raise pytest.UsageError(f"pinlane: {error}") from None
+    if dropin.is_entered():
+        # Before any conftest.py, so that an error here is none of the tests'.
+        _checked(prepare, installed.find() is not None, asked.pinlane_operators == "auto")
+        return
+    _checked(_check)
     # Not earlier: pytest needs it for an error.
     capture = early_config.pluginmanager.getplugin("capturemanager")
     if capture is not None:
         capture.stop_global_capturing()
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    dropin.enter_as_it_was_called(major, threads)
+    dropin.enter_as_it_was_called(_major(), threads)
+
+
+def _check() -> None:
+    """Raises what says why pytest cannot start with the runtime."""
+    if dropin.FORMER in os.environ:
+        raise Unavailable("the drop-in CUDA runtime could not be preloaded")
+    installed.check_python()
+    _major()
+    dropin.folder()
+
+
+def _major() -> str:
+    return installed.required("").major if installed.find() is not None else "13"
+
+
+def _checked(work: Callable[..., object], *arguments: object) -> None:
+    """Does something that may be impossible: then pytest says why."""
+    try:
+        work(*arguments)
+    except (Unavailable, ValueError) as error:
+        raise pytest.UsageError(f"pinlane: {error}") from None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -74,19 +97,31 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "pinlane(runs=N, modes='lazy,random', strict=True): how --pinlane-race runs a "
         "test; runs=0 runs it as always, in pytest's own process",
     )
-    if not config.option.pinlane_race:
+    if not config.option.pinlane_race or RUN in os.environ:
         return
     if not dropin.is_entered():
         raise pytest.UsageError("pinlane: --pinlane-race must be given to the command itself")
     plugin = Plugin(config)
     # What is registered first runs last.
     atexit.register(plugin.end, os.getpid())
-    try:
-        schedules.modes(config.option.pinlane_mode)
-        prepare(installed.find() is not None, config.option.pinlane_operators == "auto")
-    except (Unavailable, ValueError) as error:
-        raise pytest.UsageError(f"pinlane: {error}") from None
+    _checked(schedules.modes, config.option.pinlane_mode)
+    if not is_untouched():
+        raise pytest.UsageError(
+            "pinlane: a conftest.py or a plugin calls CUDA when it is imported, so that forked "
+            "tests cannot use it. Make each run a whole session: "
+            + shlex.join(["pinlane", "race", "-m", "pytest", *_others(config)])
+        )
     config.pluginmanager.register(plugin, "pinlane-race")
+
+
+def _others(config: pytest.Config) -> Iterator[str]:
+    """The arguments of pytest that are not this plugin's."""
+    arguments = iter(map(str, config.invocation_params.args))
+    for each in arguments:
+        if not each.startswith("--pinlane-"):
+            yield each
+        elif "=" not in each and each not in ("--pinlane-race", "--pinlane-strict"):
+            next(arguments, None)
 
 
 class Plugin:
@@ -113,17 +148,24 @@ class Plugin:
         self.session = session
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        if session.items and not self.config.option.collectonly and not is_untouched():
-            raise pytest.UsageError(
-                "pinlane: a test module or conftest.py calls CUDA when it is imported. Then forked "
-                "runs cannot use it. Move tensors on the device into tests or fixtures."
-            )
+        if pytest_remote.is_on() or self.config.option.collectonly or not session.items:
+            return
+        if not is_untouched():
+            pytest_remote.start(self.config)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> bool | None:
+        if not pytest_remote.is_on():
+            return None
+        asked = self.config.option
+        wanted = variables(asked.pinlane_strict, asked.pinlane_operators == "auto")
+        pytest_remote.collect(session, wanted, lambda folder: _output(self.config, folder))
+        return True
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        mark = item.get_closest_marker("pinlane")
-        marked = dict(mark.kwargs) if mark else {}
-        if marked.get("runs") == 0:
+        marked = pytest_remote.marked(item)
+        if marked.get("runs") == 0 and not pytest_remote.is_on():
             return None
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for each in self.race(item, marked):
@@ -187,19 +229,11 @@ class Body:
     def run(self, folder: Path) -> None:
         from _pytest.runner import runtestprotocol
 
-        config = self.item.config
-        capture = config.pluginmanager.getplugin("capturemanager")
-        # The parent's files of captured output are shared by all children.
-        capturing = capture is not None and capture.is_globally_capturing()
-        if capture is not None:
-            capture.stop_global_capturing()
-        redirect(folder)
-        if capturing:
-            capture.start_global_capturing()
-        reports = runtestprotocol(self.item, log=False, nextitem=None)
-        if capture is not None:
-            capture.stop_global_capturing()
-        redirect(folder)
+        config, item = self.item.config, self.item
+        with _output(config, folder):
+            if isinstance(item, pytest_remote.Test):
+                item = item.collected()
+            reports = runtestprotocol(item, log=False, nextitem=None)
         note = [config.hook.pytest_report_to_serializable(config=config, report=each)
                 for each in reports]
         (folder / "note").write_bytes(pickle.dumps(note))
@@ -210,6 +244,27 @@ class Body:
             sys.exit(1)
         skipped = any(each.skipped for each in reports)
         sys.exit(ENOUGH if skipped or not _uses_cuda() else 0)
+
+
+@contextlib.contextmanager
+def _output(config: pytest.Config, folder: Path) -> Iterator[None]:
+    """Sends what a child prints to its own files, and lets pytest capture it as in the parent.
+
+    The parent's files of captured output are shared by all children.
+    """
+    capture = config.pluginmanager.getplugin("capturemanager")
+    capturing = capture is not None and capture.is_globally_capturing()
+    if capture is not None:
+        capture.stop_global_capturing()
+    redirect(folder)
+    if capturing:
+        capture.start_global_capturing()
+    try:
+        yield
+    finally:
+        if capture is not None:
+            capture.stop_global_capturing()
+        redirect(folder)
 
 
 def _uses_cuda() -> bool:

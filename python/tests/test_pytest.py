@@ -67,9 +67,12 @@ def missing():
 
 @unittest.skipIf(missing(), f"needs {missing()}")
 class Plugin(unittest.TestCase):
-    def pytest(self, *arguments, text=PROJECT):
+    def pytest(self, *arguments, text=PROJECT, conftest=None, other=None):
         where = folder(self)
-        (where / "test_project.py").write_text(text)
+        files = {"test_project.py": text, "conftest.py": conftest, "test_other.py": other}
+        for name, contents in files.items():
+            if contents is not None:
+                (where / name).write_text(contents)
         env = dict(os.environ, PYTHONPATH=str(PYTHON), PINLANE_CUDART=str(dropin.folder()),
                    PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
         command = [sys.executable, "-m", "pytest", "-p", "pinlane.pytest_plugin", "-v",
@@ -105,11 +108,38 @@ class Plugin(unittest.TestCase):
         self.assertEqual(status, 1, text)
         self.assertNotIn("pinlane:", text)
 
-    def test_a_module_that_calls_cuda_is_named_as_the_reason(self):
-        text = "import ctypes\nctypes.CDLL(None).cudaFree(None)\ndef test_a(): pass\n"
-        status, text = self.pytest("--pinlane-race", "--pinlane-operators", "off", text=text)
+    def test_modules_that_call_cuda_are_imported_by_runs(self):
+        status, text = self.pytest("--pinlane-race", "--pinlane-operators", "off", text=(
+            "import ctypes\nctypes.CDLL(None).cudaFree(None)\n" + PROJECT))
+        self.assertEqual(status, 1, text)
+        for name, result in [
+            ("test_upload[True]", "PASSED"), ("test_upload[False]", "FAILED"),
+            ("test_fails", "FAILED"), ("test_crashes", "FAILED"), ("test_is_skipped", "SKIPPED"),
+            ("test_runs_twice", "PASSED"),
+        ]:
+            self.assertIn(f"test_project.py::{name} {result}", text)
+        self.assertIn("the host overwrites a tensor before its upload is done", text)
+        self.assertIn("each run imports the module of its test", text)
+        self.assertIn("collected 7 items", text)
+
+    def test_what_cannot_be_collected_by_a_run_is_an_error(self):
+        status, text = self.pytest("--pinlane-race", "--pinlane-operators", "off",
+                                   "test_project.py", "test_other.py", text=(
+            "import ctypes\nctypes.CDLL(None).cudaFree(None)\n"
+            "def test_a(): pass\n"), other="assert 1 == 2\n")
+        self.assertEqual(status, 2, text)
+        self.assertIn("ERROR test_other.py", text)
+        self.assertIn("assert 1 == 2", text)
+
+    def test_a_conftest_that_calls_cuda_is_named_with_the_command_that_works(self):
+        status, text = self.pytest(
+            "--pinlane-race", "--pinlane-operators=off", "-k", "a",
+            text="def test_a(): pass\n",
+            conftest="import ctypes\nctypes.CDLL(None).cudaFree(None)\n")
         self.assertNotEqual(status, 0)
-        self.assertIn("calls CUDA when it is imported", text)
+        self.assertIn("a conftest.py or a plugin calls CUDA when it is imported", text)
+        self.assertIn("pinlane race -m pytest -p pinlane.pytest_plugin -v", text)
+        self.assertNotIn("sitecustomize", text)
 
 
 @unittest.skipIf(importlib.util.find_spec("pytest") is None, "needs pytest")
