@@ -132,6 +132,7 @@ def _compiler():
 
 
 def _cuda_headers(torch):
+    """The folders of CUDA's headers. For CUDA 12, each library's are in a package of its own."""
     packages = pathlib.Path(torch.__file__).parent.parent / "nvidia"
     folders = [packages / f"cu{torch.version.cuda.split('.')[0]}" / "include",
                packages / "cuda_runtime" / "include"]
@@ -140,7 +141,8 @@ def _cuda_headers(torch):
     folders.append(pathlib.Path("/usr/local/cuda/include"))
     for folder in folders:
         if (folder / "cuda_runtime_api.h").exists():
-            return folder
+            others = packages.glob("*/include") if packages in folder.parents else []
+            return [folder, *sorted(set(others) - {folder})]
     raise Unavailable("CUDA's headers (cuda_runtime_api.h) are missing, which PyTorch's headers "
                       f"need. They are in the package nvidia-cuda-runtime of PyTorch's wheel, or "
                       "in the folder that CUDA_HOME names. Looked in: "
@@ -151,7 +153,7 @@ def command(torch, output):
     """The compiler's command line."""
     headers = pathlib.Path(torch.__file__).parent / "include"
     libraries = pathlib.Path(torch.__file__).parent / "lib"
-    includes = [headers, headers / "torch" / "csrc" / "api" / "include", _cuda_headers(torch)]
+    includes = [headers, headers / "torch" / "csrc" / "api" / "include", *_cuda_headers(torch)]
     return [
         _compiler(), "-std=c++20", "-O1", "-fPIC", "-shared", "-w",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
@@ -162,8 +164,6 @@ def command(torch, output):
 
 
 def _build(torch, built):
-    print(f"pinlane: building the operators for PyTorch {torch.__version__}, once. This takes "
-          "about half a minute.", file=sys.stderr, flush=True)
     began = time.monotonic()
     # The compiler does not need the emulated device.
     environment = {name: value for name, value in os.environ.items()
@@ -172,6 +172,8 @@ def _build(torch, built):
     os.close(handle)
     try:
         line = command(torch, output)
+        print(f"pinlane: building the operators for PyTorch {torch.__version__}, once. This takes "
+              "about half a minute.", file=sys.stderr, flush=True)
         done = subprocess.run(line, env=environment, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
         if done.returncode:

@@ -87,6 +87,18 @@ class Build(unittest.TestCase):
             operators.library(self.torch)
         self.assertEqual(calls.read_text(), "\n\n\n")
 
+    def test_the_headers_of_cuda_12_are_in_many_packages(self):
+        packages = self.headers.parent.parent
+        shutil.rmtree(packages / "cu13")
+        for name, header in [("cusparse", "cusparse.h"), ("cuda_runtime", "cuda_runtime_api.h")]:
+            (packages / name / "include").mkdir(parents=True)
+            (packages / name / "include" / header).touch()
+        self.torch.version.cuda = "12.8"
+        self.compile_by(WORKS)
+        line = operators.command(self.torch, "a.so")
+        found = [part.removeprefix(f"-isystem{packages}/") for part in line if "nvidia" in part]
+        self.assertEqual(found, ["cuda_runtime/include", "cusparse/include"])
+
     def test_a_failure_shows_the_compilers_last_lines_and_leaves_nothing(self):
         self.compile_by(FAILS)
         text = self.unavailable()
@@ -106,6 +118,7 @@ class Build(unittest.TestCase):
         self.compile_by(WORKS)
         with mock.patch.dict(os.environ, {"PATH": "", "CXX": ""}):
             self.assertIn("apt install g++", self.unavailable())
+            self.assertEqual(self.output.getvalue(), "", "nothing is announced")
         (self.headers / "cuda_runtime_api.h").unlink()
         with mock.patch.dict(os.environ, {"CUDA_HOME": str(self.folder / "toolkit")}):
             if not pathlib.Path("/usr/local/cuda/include/cuda_runtime_api.h").exists():
