@@ -9,6 +9,7 @@ import io
 import os
 import sys
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator
 
 from . import allocations, dropin
@@ -40,8 +41,7 @@ def prepare(torch: bool, operators: bool, imports: tuple[str, ...] = ()) -> dict
             "the imports have called CUDA already, so that forked runs cannot use it. A start-up "
             "file of Python (sitecustomize, a .pth file) or a module of --import does so."
         )
-    gc.collect()
-    gc.freeze()
+    _settle()
     return versions
 
 
@@ -53,9 +53,23 @@ def prepare_others(modules: list[str], found: list[Finding]) -> bool:
     """
     allocations.prepare(found)
     _import(list(_libraries(modules)))
+    _settle()
+    return is_untouched()
+
+
+def _settle() -> None:
+    """Makes runs cheap: neither the collector nor PyTorch's end touches what was imported.
+
+    PyTorch would deregister kernels when a run ends. That copies thousands of pages, and takes as
+    long as a small program.
+    """
+    library = sys.modules.get("torch.library")
+    ends = getattr(library, "_del_library", None)
+    for finalizer, entry in list(getattr(weakref.finalize, "_registry", {}).items()):
+        if ends is not None and entry.func is ends:
+            finalizer.atexit = False
     gc.collect()
     gc.freeze()
-    return is_untouched()
 
 
 def _import_torch(operators: bool) -> dict[str, str | None]:

@@ -1,10 +1,15 @@
 """Runs in forked children: how they end, what they print, what is left of them."""
+import gc
 import os
 import signal
 import sys
 import time
+import types
 import unittest
+import weakref
+from unittest import mock
 
+from pinlane import imports
 from pinlane.explore import Options, explore
 from pinlane.problems import EXITS_DIFFER
 from pinlane.program import Program
@@ -174,6 +179,23 @@ class Programs(unittest.TestCase):
     def test_objects_of_the_script_are_gone_at_the_end(self):
         script = self.file("script.py", "class A:\n    def __del__(self): print('gone')\na = A()\n")
         self.assertEqual(self.run_program(Program([script])).output, "gone\n")
+
+
+class Imported(unittest.TestCase):
+    def test_what_pytorch_has_registered_is_left_at_the_end_of_a_run(self):
+        class Thing:
+            pass
+
+        library = types.ModuleType("torch.library")
+        library._del_library = lambda: None
+        of_torch, other = Thing(), Thing()
+        ends = [weakref.finalize(of_torch, library._del_library), weakref.finalize(other, print)]
+        self.addCleanup(ends[1].detach)
+        self.addCleanup(gc.unfreeze)
+        with mock.patch.dict(sys.modules, {"torch.library": library}):
+            imports._settle()
+        self.assertEqual([end.atexit for end in ends], [False, True])
+        self.assertTrue(ends[0].alive, "it still runs when its object goes")
 
 
 if __name__ == "__main__":
