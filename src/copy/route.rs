@@ -1,7 +1,7 @@
 //! The rules that choose the route of a batch.
 //!
 //! Figures: the grid `batch.route` (1 to 10,000 blocks of 64 bytes to 1 MiB, both directions,
-//! pageable and page-locked memory) of `docs/measured/2026-11-23-nvidia-h100.json`.
+//! pageable and page-locked memory) of `docs/measured/2026-11-26-nvidia-h100.json`.
 //!
 //! * One run is one copy: 8 to 9 us, where a kernel takes 16.
 //! * Few runs: the copy engine costs 1.3 us for each run in a batch call and 2.5 us in a loop of
