@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 import pinlane
-from pinlane import command, dropin, installed, source
+from pinlane import command, dropin, imports, installed, source
 from pinlane.errors import Unavailable
 
 from .samples import folder
@@ -140,6 +140,11 @@ class Refused(unittest.TestCase):
             self.assertIn("linked statically", self.refuse(self.script("import torch")))
             library.write_bytes(b"\x7fELF libcudart.so.13")
             self.assertEqual(installed.required().major, "13")
+
+    def test_torch_cannot_be_imported(self):
+        with mock.patch.dict(sys.modules, {"torch": None}):
+            with self.assertRaisesRegex(Unavailable, "cannot be imported .*Error: .*'import torch'"):
+                imports.prepare(torch=True, operators=False)
 
     def test_a_folder_without_the_runtime(self):
         with mock.patch.dict(os.environ, {"PINLANE_CUDART": str(self.folder)}):
