@@ -44,7 +44,7 @@ void compare_resources(pinlane_pool* pool, pinlane_pool* another) {
   for (const part& part : parts()) {
     same.push_back(part.resource(pool));
     different.push_back(part.resource(another));
-    different.push_back(part.other());
+    different.push_back(part.other(pool));
   }
   for (const part& part : parts()) {
     for (const auto* one : same) {

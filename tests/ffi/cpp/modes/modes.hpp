@@ -22,7 +22,7 @@ struct part {
   bool (*fail)();
   /// A resource of a pool, and one of the file's own.
   std::pmr::memory_resource* (*resource)(pinlane_pool* pool);
-  std::pmr::memory_resource* (*other)();
+  std::pmr::memory_resource* (*other)(pinlane_pool* pool);
   /// The result of the file's own comparison of two resources.
   bool (*are_equal)(const std::pmr::memory_resource& a, const std::pmr::memory_resource& b);
 };

@@ -110,18 +110,25 @@ std::pmr::memory_resource* resource(pinlane_pool* pool) {
   return all.back().get();
 }
 
-/// A resource that is not pinlane's.
-class nothing : public std::pmr::memory_resource {
-  void* do_allocate(std::size_t, std::size_t) override { return nullptr; }
+/// A resource that is not pinlane's, and has a pool where pinlane's have theirs.
+class foreign : public std::pmr::memory_resource {
+public:
+  explicit foreign(pinlane_pool* pool) : m_pool(pool) {}
+
+private:
+  void* do_allocate(std::size_t, std::size_t) override { return m_pool; }
   void do_deallocate(void*, std::size_t, std::size_t) override {}
   [[nodiscard]] bool do_is_equal(const memory_resource& other) const noexcept override {
     return this == &other;
   }
+
+  pinlane_pool* m_pool;
 };
 
-std::pmr::memory_resource* other() {
-  static nothing resource;
-  return &resource;
+std::pmr::memory_resource* other(pinlane_pool* pool) {
+  static std::vector<std::unique_ptr<foreign>> all;
+  all.push_back(std::make_unique<foreign>(pool));
+  return all.back().get();
 }
 
 bool are_equal(const std::pmr::memory_resource& a, const std::pmr::memory_resource& b) {
