@@ -25,6 +25,7 @@ mod schedule;
 mod staged;
 mod stand_ins;
 mod stuck;
+mod wide;
 
 use self::rig::{BYTES, Rig, at, bytes, write};
 use super::*;

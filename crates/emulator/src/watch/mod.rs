@@ -32,6 +32,8 @@
 mod calls;
 mod destinations;
 mod hashed;
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+mod operand;
 mod owner;
 mod places;
 mod points;
@@ -64,8 +66,8 @@ use crate::shared::Shared;
 use pinlane_driver::Ordinal;
 
 impl Faulted for Shared {
-    fn touched(&self, address: usize, writes: bool) -> Verdict {
-        self.with(|machine| machine.host_touched(address, writes))
+    fn touched(&self, touched: Range<usize>, writes: bool) -> Verdict {
+        self.with(|machine| machine.host_touched(touched, writes))
     }
 
     fn has_touched(&self, address: usize) {
@@ -74,9 +76,9 @@ impl Faulted for Shared {
 }
 
 impl Machine {
-    /// The program has touched an address in a closed page of a block.
-    fn host_touched(&mut self, address: usize, writes: bool) -> Verdict {
-        let touched = address..address + 1;
+    /// The program has touched a range in a closed page of a block.
+    fn host_touched(&mut self, touched: Range<usize>, writes: bool) -> Verdict {
+        let address = touched.start;
         let races = self.races_with_host(&touched, writes);
         self.settle_host();
         let Some(watched) = self.host.watched_mut(address) else { return Verdict::Again };

@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::fmt::Debug;
+use std::ops::Range;
 use std::ptr;
 use std::sync::Weak;
 
@@ -28,8 +29,8 @@ use pinlane_base::sanitizer::ours;
 
 /// The machine of a block, as the handlers know it.
 pub(crate) trait Faulted: Send + Sync + Debug {
-    /// The program has touched an address in a closed page of the block.
-    fn touched(&self, address: usize, writes: bool) -> Verdict;
+    /// The program has touched a range in a closed page of the block.
+    fn touched(&self, touched: Range<usize>, writes: bool) -> Verdict;
 
     /// The access for which a page was opened is over.
     fn has_touched(&self, address: usize);
@@ -121,13 +122,23 @@ fn make_good(address: usize, context: &mut libc::ucontext_t) -> bool {
         // No machine closes its pages any more.
         return open_all(place.range.start, place.range.len());
     };
-    let verdict = ours(|| machine.touched(address, writes));
+    let touched = address..address + bytes_of(address, place.range.start, context);
+    let verdict = ours(|| machine.touched(touched, writes));
     #[cfg(test)]
     STEPS.set(STEPS.get() + u32::from(verdict == Verdict::Once));
     if verdict == Verdict::Once && owner::is_ours(libc::SIGTRAP) && processor::step(context) {
         note(address / PAGE * PAGE);
     }
     true
+}
+
+/// How many bytes of its page an access uses that faults at this address.
+fn bytes_of(address: usize, block: usize, context: &libc::ucontext_t) -> usize {
+    let in_page = address % PAGE;
+    if in_page == 0 && address != block {
+        return 1; // it may have begun on the page before
+    }
+    processor::bytes(context).min(PAGE - in_page)
 }
 
 fn note(page: usize) {
@@ -176,6 +187,8 @@ pub(super) unsafe extern "C" fn on_trap(
 mod processor {
     use libc::ucontext_t;
 
+    use super::super::operand;
+
     /// Of the flags register: trap after the next instruction.
     const TRAP: i64 = 0x100;
     /// Of the error code of a page fault: it was a write.
@@ -183,6 +196,15 @@ mod processor {
 
     pub(super) fn is_write(context: &ucontext_t) -> bool {
         context.uc_mcontext.gregs[libc::REG_ERR as usize] & WRITE != 0
+    }
+
+    /// How many bytes the instruction that faults loads or stores; 1 if that is not known.
+    pub(super) fn bytes(context: &ucontext_t) -> usize {
+        let code = context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
+        let code: *const u8 = std::ptr::with_exposed_provenance(code);
+        // SAFETY: the processor has read the whole instruction from there, and no byte behind it is
+        // asked for.
+        operand::bytes((0..).map(|n| unsafe { code.add(n).read() }))
     }
 
     /// Makes the thread trap after one instruction. False if that would end the process.
@@ -208,6 +230,10 @@ mod processor {
     /// that is closed is written to by an operation, and so a read of it is as wrong as a write.
     pub(super) fn is_write(_: &ucontext_t) -> bool {
         false
+    }
+
+    pub(super) fn bytes(_: &ucontext_t) -> usize {
+        1
     }
 
     pub(super) fn step(_: &mut ucontext_t) -> bool {
