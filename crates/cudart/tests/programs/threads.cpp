@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t bytes = 100000;
 bool races;
-cudaStream_t stream, other;
+cudaStream_t stream, other, third;
 void* device;
 int value;
 
@@ -27,10 +27,19 @@ void launch(cudaStream_t on) {
   OK(cudaLaunchHostFunc(on, add_one, &value));
 }
 
+// Functions are called in turn: a flag, which orders nothing, says that earlier ones have returned.
+void let_it_return() {
+  static std::atomic<int> has_returned{0};
+  auto set = [](void*) { has_returned.store(1, std::memory_order_relaxed); };
+  OK(cudaLaunchHostFunc(third, set, nullptr));
+  while (!has_returned.load(std::memory_order_relaxed)) std::this_thread::yield();
+}
+
 // The thread that launches, the function, and who waits for it.
 void synchronize() {
   value = 1;
   launch(stream);
+  if (races) let_it_return();
   OK(cudaStreamSynchronize(races ? other : stream));
   value += 1;
 }
@@ -134,14 +143,18 @@ int main(int, char** arguments) {
   races = std::getenv("RACES") != nullptr;
   OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  OK(cudaStreamCreateWithFlags(&third, cudaStreamNonBlocking));
   OK(cudaMalloc(&device, bytes));
   OK(cudaMemset(device, 3, bytes));
+  // The thread that calls functions starts now, and not behind what a case has written.
+  OK(cudaLaunchHostFunc(stream, [](void*) {}, nullptr));
   OK(cudaDeviceSynchronize());
   for (const Case& one : cases) {
     if (std::string(one.name) == arguments[1]) one.run();
   }
   OK(cudaDeviceSynchronize());
   OK(cudaFree(device));
+  OK(cudaStreamDestroy(third));
   OK(cudaStreamDestroy(other));
   OK(cudaStreamDestroy(stream));
   std::puts("done");
