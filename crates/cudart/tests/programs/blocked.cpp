@@ -2,6 +2,7 @@
 // was forked, a thread that is cancelled, a stand-in for a kernel. The argument says which.
 #include "cuda.h"
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <pthread.h>
@@ -24,6 +25,7 @@ constexpr size_t page = 4096, part = 100, apart = 2000;
 char *host, *device;
 cudaStream_t stream;
 int sockets[2];
+std::atomic<bool> is_held{false}, may_go_on{false};
 
 // The page is closed until the program waits.
 void close_page() {
@@ -33,6 +35,17 @@ void close_page() {
 // Waits until a thread of this process sleeps in a call.
 void pause() {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
+}
+
+void kernel() {}
+
+void run_kernel(const char* name, cudaStream_t on) {
+  static int binary;
+  const auto* shadow = reinterpret_cast<const void*>(&kernel);
+  __cudaRegisterFunction(__cudaRegisterFatBinary(&binary), static_cast<const char*>(shadow),
+                         nullptr, name, -1, nullptr, nullptr, nullptr, nullptr, nullptr);
+  OK(cudaLaunchKernel(shadow, {1, 1, 1}, {1, 1, 1}, nullptr, 0, on));
+  OK(cudaStreamSynchronize(on));
 }
 
 void say(char value) {
@@ -53,15 +66,37 @@ void blocked() {
   if (std::getenv("LATE") != nullptr) host[apart] = 1;
 }
 
+pid_t receiving_child() {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    _exit(recv(sockets[1], host, page, 0) == ssize_t(part) && host[0] == 7 ? 0 : 1);
+  }
+  return child;
+}
+
+void ends_well(pid_t child) {
+  int status = -1;
+  EXPECT(waitpid(child, &status, 0) == child && status == 0);
+}
+
 void forked() {
   close_page();
   say(7);
-  const pid_t child = fork();
-  if (child == 0) {
-    _exit(recv(sockets[1], host, page, 0) == ssize_t(part) && host[0] == 7 ? 0 : 1);
-  }
-  int status = -1;
-  EXPECT(waitpid(child, &status, 0) == child && status == 0);
+  ends_well(receiving_child());
+  // The machine is locked while a stand-in runs. A child that asks it waits for ever.
+  say(7);
+  std::thread holder([] {
+    cudaStream_t other;
+    OK(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    run_kernel("_Z4holdv", other);
+    OK(cudaStreamDestroy(other));
+  });
+  while (!is_held) std::this_thread::yield();
+  const pid_t child = receiving_child();
+  may_go_on = true;
+  holder.join();
+  ends_well(child);
 }
 
 void* receive(void*) {
@@ -92,17 +127,10 @@ void refused() {
   EXPECT(recv(sockets[1], host, page, 0) == ssize_t(part) && errno == 5);
 }
 
-void kernel() {}
-
 void in_kernel() {
-  static int binary;
-  const auto* shadow = reinterpret_cast<const void*>(&kernel);
-  __cudaRegisterFunction(__cudaRegisterFatBinary(&binary), static_cast<const char*>(shadow),
-                         nullptr, "_Z4sendv", -1, nullptr, nullptr, nullptr, nullptr, nullptr);
   std::memset(host, 7, page);
   close_page();
-  OK(cudaLaunchKernel(shadow, {1, 1, 1}, {1, 1, 1}, nullptr, 0, stream));
-  OK(cudaStreamSynchronize(stream));
+  run_kernel("_Z4sendv", stream);
   char bytes[part] = {};
   EXPECT(recv(sockets[1], bytes, part, 0) == ssize_t(part) && bytes[0] == 7);
 }
@@ -111,6 +139,11 @@ void in_kernel() {
 
 extern "C" void pinlane_kernel_send(dim3, dim3, void**, size_t) {
   EXPECT(send(sockets[0], host, part, 0) == ssize_t(part));
+}
+
+extern "C" void pinlane_kernel_hold(dim3, dim3, void**, size_t) {
+  is_held = true;
+  while (!may_go_on) std::this_thread::yield();
 }
 
 int main(int, char** arguments) {
