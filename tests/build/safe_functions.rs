@@ -101,6 +101,7 @@ const ALLOWED: [Allowed; 4] = [
         why: "what a stream does later is no promise of its owner's: rule 11 holds for captures \
               that anybody begins at any time, and rules 2 and 4 for work that never runs",
         what: &[
+            "calls/graphs.rs capture_info",
             "calls/graphs.rs refuse_captured",
             "calls/graphs.rs refuse_unsafe_on",
             "calls/graphs.rs stream_begin_capture",

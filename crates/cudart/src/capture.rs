@@ -1,34 +1,75 @@
 //! Captures of streams, and graphs as far as they come from captures.
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::ptr;
 
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Call, Capture, DriverResult};
+use pinlane_driver::{Call, Capture, DriverResult, RawStream};
 use pinlane_emulator::{CaptureMode, Emulator};
 
 use crate::abi::{Handle, Out};
 use crate::driver::contexts::stream;
+use crate::environment;
 
 /// The numbers of the modes.
 const MODES: [CaptureMode; 3] =
     [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 
+/// `cudaStreamCaptureStatusActive`
+const ACTIVE: c_int = 1;
+
 /// The flags of executable graphs (one more needs a stream), and two of them that exclude each
 /// other.
 const GRAPH_FLAGS: c_ulonglong = 13;
-const FREES_AND_ON_DEVICE: c_ulonglong = 1 | 4;
+const FREES_ON_LAUNCH: c_ulonglong = 1;
+const FREES_AND_ON_DEVICE: c_ulonglong = FREES_ON_LAUNCH | 4;
 
 fn mode_of(number: c_uint) -> DriverResult<CaptureMode> {
     MODES.get(number as usize).copied().ok_or(CudaCode::INVALID_VALUE)
 }
 
-fn status(gpu: &Emulator, handle: Handle, per_thread: bool) -> DriverResult<c_int> {
-    let stream = stream(gpu, handle, per_thread)?;
+fn status(gpu: &Emulator, stream: RawStream) -> DriverResult<c_int> {
     Ok(match gpu.stream_capture(stream)? {
         Capture::None => 0,
-        Capture::Active => 1,
+        Capture::Active => ACTIVE,
         Capture::Invalidated => 2,
     })
+}
+
+/// Where a program wants to know what is being captured.
+struct Asked {
+    graph: Out<Handle>,
+    nodes: Out<*const Handle>,
+    edges: Out<*const Handle>,
+    count: Out<usize>,
+}
+
+impl Asked {
+    fn nothing() -> Self {
+        Asked { graph: Out::of(0), nodes: Out::of(0), edges: Out::of(0), count: Out::of(0) }
+    }
+}
+
+/// Tells about a stream's capture: zeros if there is none that goes on.
+fn tell(
+    gpu: &Emulator,
+    stream: RawStream,
+    out: Out<c_int>,
+    id: Out<c_ulonglong>,
+    asked: Asked,
+) -> DriverResult<()> {
+    let status = status(gpu, stream)?;
+    out.put(status)?;
+    id.put_if_any(gpu.capture_id(stream).unwrap_or(0));
+    let info = gpu.capture_info(stream).filter(|_| status == ACTIVE);
+    let (graph, nodes, count) =
+        info.map_or((0, ptr::null(), 0), |info| (info.graph, info.dependencies, info.count));
+    asked.graph.put_if_any(graph);
+    asked.nodes.put_if_any(nodes);
+    // An entry has 8 bytes.
+    asked.edges.put_if_any(nodes.wrapping_add(count));
+    asked.count.put_if_any(count);
+    Ok(())
 }
 
 /// Writes as many nodes as there is room for, and 0 in the rest. With NULL for the nodes, it gives
@@ -78,19 +119,38 @@ cuda! {
     ](
         handle: Handle, out: Out<c_int>,
     ) |gpu, per_thread| {
-        out.put(status(gpu, handle, per_thread)?)
+        out.put(status(gpu, stream(gpu, handle, per_thread)?)?)
     }
 
-    // Other results that versions of the call ask for are not written.
+    // Three arguments in CUDA 12, and seven in CUDA 13.
+    fn [cudaStreamGetCaptureInfo / cudaStreamGetCaptureInfo_ptsz](
+        handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>, graph: Out<Handle>,
+        nodes: Out<*const Handle>, edges: Out<*const Handle>, count: Out<usize>,
+    ) |gpu, per_thread| {
+        let is_old = environment::major() == 12;
+        let asked = if is_old { Asked::nothing() } else { Asked { graph, nodes, edges, count } };
+        tell(gpu, stream(gpu, handle, per_thread)?, out, id, asked)
+    }
+
     fn [
-        cudaStreamGetCaptureInfo / cudaStreamGetCaptureInfo_ptsz,
         cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz,
-        cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz,
+        cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz
+    ](
+        handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>, graph: Out<Handle>,
+        nodes: Out<*const Handle>, count: Out<usize>,
+    ) |gpu, per_thread| {
+        let asked = Asked { graph, nodes, count, ..Asked::nothing() };
+        tell(gpu, stream(gpu, handle, per_thread)?, out, id, asked)
+    }
+
+    fn [
+        cudaStreamGetCaptureInfo_v3 / cudaStreamGetCaptureInfo_v3_ptsz,
         cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz
-    ](handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>) |gpu, per_thread| {
-        out.put(status(gpu, handle, per_thread)?)?;
-        id.put_if_any(gpu.capture_id(stream(gpu, handle, per_thread)?).unwrap_or(0));
-        Ok(())
+    ](
+        handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>, graph: Out<Handle>,
+        nodes: Out<*const Handle>, edges: Out<*const Handle>, count: Out<usize>,
+    ) |gpu, per_thread| {
+        tell(gpu, stream(gpu, handle, per_thread)?, out, id, Asked { graph, nodes, edges, count })
     }
 
     fn [cudaThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode](
@@ -124,6 +184,8 @@ cuda! {
             Call::CopyH2D | Call::CopyD2H | Call::CopyD2D | Call::CopyPeer | Call::CopyBatch => 1,
             Call::Fill => 2,
             Call::LaunchHost => 3,
+            Call::DeviceAlloc => 10,
+            Call::DeviceFree => 11,
             // A kernel.
             _ => 0,
         })
@@ -136,7 +198,7 @@ cuda! {
         if flags & !GRAPH_FLAGS != 0 || flags & FREES_AND_ON_DEVICE == FREES_AND_ON_DEVICE {
             return Err(CudaCode::INVALID_VALUE);
         }
-        out.put(gpu.graph_instantiate(graph)?)
+        out.put(gpu.graph_instantiate(graph, flags & FREES_ON_LAUNCH != 0)?)
     }
 
     fn [cudaGraphUpload / cudaGraphUpload_ptsz, cuGraphUpload / cuGraphUpload_ptsz](

@@ -59,33 +59,39 @@ fn figure(attribute: c_int) -> Option<PoolFigure> {
     })
 }
 
-/// The figures of the memory of graphs (`cudaGraphMemAttributeType`). The high marks, which are
-/// odd, can be set to 0.
-fn check_graph_figure(gpu: &Emulator, device: c_int, figure: c_uint) -> DriverResult<()> {
+/// A figure of the memory of a device's graphs (`cudaGraphMemAttributeType`); sets it if a value is
+/// given.
+fn graph_figure(
+    gpu: &Emulator,
+    device: c_int,
+    figure: c_uint,
+    set: Option<u64>,
+) -> DriverResult<u64> {
     gpu.check_device(device)?;
-    if figure < 4 { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
+    let figures =
+        [PoolFigure::Used, PoolFigure::UsedHigh, PoolFigure::Reserved, PoolFigure::ReservedHigh];
+    let figure = *figures.get(figure as usize).ok_or(CudaCode::INVALID_VALUE)?;
+    gpu.pool_figure(gpu.graph_pool(device)?, figure, set)
 }
 
 cuda! {
-    // Graphs allocate no memory here.
     fn [cudaDeviceGetGraphMemAttribute, cuDeviceGetGraphMemAttribute](
         device: c_int, figure: c_uint, out: Out<u64>,
     ) |gpu| {
         out.check()?;
-        check_graph_figure(gpu, device, figure)?;
-        out.put(0)
+        out.put(graph_figure(gpu, device, figure, None)?)
     }
 
     fn [cudaDeviceSetGraphMemAttribute, cuDeviceSetGraphMemAttribute](
         device: c_int, figure: c_uint, value: In<u64>,
     ) |gpu| {
-        check_graph_figure(gpu, device, figure)?;
-        let is_right = figure % 2 == 1 && value.get()? == 0;
-        if is_right { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
+        graph_figure(gpu, device, figure, None)?;
+        graph_figure(gpu, device, figure, Some(value.get()?)).map(drop)
     }
 
     fn [cudaDeviceGraphMemTrim, cuDeviceGraphMemTrim](device: c_int) |gpu| {
-        gpu.check_device(device)
+        gpu.check_device(device)?;
+        gpu.graph_trim(device)
     }
 
     fn [cudaDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool](

@@ -5,9 +5,11 @@
 //! (`calls/graphs.rs`). The calls that a capture forbids fail with the code that CUDA documents,
 //! and invalidate it.
 
+use std::collections::HashMap;
+
 use super::finding::FindingKind;
 use super::forks::Forks;
-use super::machine::{CaptureMode, Capturing, Machine, Stream};
+use super::machine::{CaptureMode, Capturing, Graph, Machine, Node, Stream};
 use super::memory::host::HostUse;
 use super::operation::{Action, Position};
 use super::words::slots::Key;
@@ -38,38 +40,48 @@ impl Machine {
             origin: key,
             thread: this_thread(),
             mode,
-            nodes: Vec::new(),
+            graph: self.graphs.insert(Graph::default()),
+            recorded: 0,
             invalidated: false,
             held: Vec::new(),
             forks: Forks::default(),
+            told: HashMap::new(),
         });
         self.streams.get_mut(key).expect("resolved by the caller").capture = Some(capture);
         Ok(())
     }
 
-    /// Ends a capture; gives the operations that it has recorded.
-    pub(super) fn end_capture(&mut self, key: Key) -> DriverResult<Vec<Action>> {
+    /// Ends a capture; gives its graph, and how many operations it has recorded.
+    pub(super) fn end_capture(&mut self, key: Key) -> DriverResult<(Key, usize)> {
         let capture = self.streams.get(key).and_then(|stream| stream.capture);
         let capture = capture.ok_or(ILLEGAL_STATE)?;
         let state = self.captures.get(capture).expect("its streams outlive it");
         if state.origin != key {
             return Err(UNMATCHED);
         }
-        let wrong_thread = state.mode != CaptureMode::Relaxed && state.thread != this_thread();
-        let state = self.drop_capture(capture);
-        if wrong_thread {
-            return Err(WRONG_THREAD); // seen on an H100: the capture has ended all the same
-        }
-        if state.invalidated {
-            return Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
-        }
-        if !state.forks.is_joined(key) {
-            return Err(UNJOINED);
-        }
-        Ok(state.nodes)
+        let code = if state.mode != CaptureMode::Relaxed && state.thread != this_thread() {
+            WRONG_THREAD // seen on an H100: the capture has ended all the same
+        } else if state.invalidated {
+            CudaCode::STREAM_CAPTURE_INVALIDATED
+        } else if !state.forks.is_joined(key) {
+            UNJOINED
+        } else {
+            let state = self.take_capture(capture);
+            self.end_captured_memory(state.graph);
+            return Ok((state.graph, state.recorded));
+        };
+        self.drop_capture(capture);
+        Err(code)
     }
 
-    pub(super) fn drop_capture(&mut self, capture: Key) -> Capturing {
+    /// Ends a capture that makes no graph.
+    pub(super) fn drop_capture(&mut self, capture: Key) {
+        let state = self.take_capture(capture);
+        self.end_captured_memory(state.graph);
+        self.drop_graph(state.graph);
+    }
+
+    fn take_capture(&mut self, capture: Key) -> Capturing {
         for stream in self.streams.values_mut() {
             stream.capture = stream.capture.filter(|&of| of != capture);
         }
@@ -108,11 +120,16 @@ impl Machine {
         if state.invalidated {
             return Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
         }
-        state.nodes.push(action.clone());
+        state.recorded += 1;
         match *action {
             Action::Mark { event } => state.forks.records(key, event),
             Action::Join => {}
-            _ => state.forks.captures(key),
+            _ => {
+                // What only orders the nodes while they are captured is not replayed.
+                let graph = self.graphs.get_mut(state.graph).expect("lives as long as its capture");
+                graph.nodes.push(Node { number: id, action: action.clone() });
+                state.forks.captures(key, id);
+            }
         }
         for host in action.host_claims() {
             state.held.push((host.clone(), id));

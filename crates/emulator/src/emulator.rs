@@ -483,7 +483,9 @@ impl Emulator {
     pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
         self.with(|machine| {
             let key = machine.resolve("end_capture", stream)?;
-            machine.end_capture(key).map(|nodes| nodes.len())
+            let (graph, recorded) = machine.end_capture(key)?;
+            machine.drop_graph(graph);
+            Ok(recorded)
         })
     }
 

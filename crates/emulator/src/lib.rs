@@ -58,6 +58,7 @@ mod explore;
 mod fault;
 mod finding;
 mod forks;
+mod graphs;
 mod kernels;
 mod launches;
 mod liberties;
@@ -73,7 +74,9 @@ mod shared;
 mod watch;
 mod words;
 
-pub use calls::{BatchEntry, Held, Kind, Plane, PoolFigure, Side, SourceOrder, Target};
+pub use calls::{
+    BatchEntry, CaptureInfo, Held, Kind, Plane, PoolFigure, Side, SourceOrder, Target,
+};
 pub use emulator::{Builder, Emulator, HandOver};
 #[doc(hidden)]
 pub use explore::asked_for;

@@ -19,7 +19,7 @@
 //! * On an eager machine, a stream whose first operation is ready is awake: whatever makes it ready
 //!   wakes it. So a change costs what it changes, however many streams are waiting.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
@@ -264,13 +264,30 @@ pub enum CaptureMode {
 }
 
 /// What a capture has recorded, in the order of the calls.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Graph {
-    pub(super) nodes: Vec<Action>,
-    /// The number of the first node; no two nodes of the machine have the same.
-    pub(super) first: u64,
-    /// What an executable graph holds for its life: its replays use it (rule 34).
+    pub(super) nodes: Vec<Node>,
+    /// Of an executable graph: what it was made of, and how it is launched.
+    pub(super) executable: Option<Executable>,
+}
+
+/// An operation of a graph.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    /// No operation of the machine has the same, except that of an executable graph.
+    pub(super) number: u64,
+    pub(super) action: Action,
+}
+
+#[derive(Debug)]
+pub(super) struct Executable {
+    pub(super) graph: Key,
+    /// What it holds for its life: its replays use it (rule 34).
     pub(super) held: Vec<(HostUse, u64)>,
+    /// Whether a launch frees first what an earlier one has allocated and nothing has freed.
+    pub(super) frees_on_launch: bool,
+    /// The latest launch. The next one comes after it, on whatever stream.
+    pub(super) launched: Option<(Position, Option<Knowledge>)>,
 }
 
 /// A capture under way.
@@ -279,10 +296,15 @@ pub(super) struct Capturing {
     pub(super) origin: Key,
     pub(super) thread: u64,
     pub(super) mode: CaptureMode,
-    pub(super) nodes: Vec<Action>,
+    /// The graph that the capture makes.
+    pub(super) graph: Key,
+    /// How many operations it has recorded, those included that only order others.
+    pub(super) recorded: usize,
     pub(super) invalidated: bool,
     pub(super) held: Vec<(HostUse, u64)>,
     pub(super) forks: Forks,
+    /// What each stream was last told of its dependencies ([`CaptureInfo`](super::CaptureInfo)).
+    pub(super) told: HashMap<Key, Box<[usize]>>,
 }
 
 impl Machine {

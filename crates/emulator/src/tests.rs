@@ -13,6 +13,7 @@ mod copies;
 mod declared;
 mod destinations;
 mod explore;
+mod graphs;
 mod hashed;
 mod json;
 mod late;

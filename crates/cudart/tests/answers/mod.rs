@@ -72,6 +72,7 @@ fn what_cuda_refuses_is_refused_and_what_it_forbids_is_found() {
 
 fn graphs_have_nodes(headers: Option<&Path>) {
     in_all_modes(&program("nodes", headers), Run::is_right);
+    in_all_modes(&program("graph_memory", headers), Run::is_right);
 }
 
 #[test]

@@ -1,20 +1,27 @@
 //! Captures and graphs (rules 32 to 34).
-//!
-//! A replay of a graph runs the operations in the order in which they were captured, on the stream
-//! of the launch. CUDA may run them in any order that the captured streams and events allow; races
-//! within a graph are not looked for.
 
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
-use crate::machine::{CaptureMode, Graph, Machine};
-use crate::memory::host::HostUse;
-use crate::operation::Action;
+use crate::machine::{CaptureMode, Machine};
 use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, Capture, DriverResult, RawStream};
 
 /// What the handle of a node ends with; before it stands the node's number.
 const NODE_TAG: usize = 0xd;
+
+/// What a capture has of a stream so far.
+#[derive(Debug)]
+pub struct CaptureInfo {
+    /// The graph that the capture makes.
+    pub graph: usize,
+    /// The nodes that the stream's next one depends on, and behind them as many zeros: what CUDA's
+    /// graphs say of plain dependencies. They are there until the next such question about the
+    /// stream, or the end of the capture.
+    pub dependencies: *const usize,
+    /// How many nodes these are.
+    pub count: usize,
+}
 
 impl Emulator {
     /// Whether a stream is capturing. `cudaStreamIsCapturing`
@@ -46,11 +53,8 @@ impl Emulator {
     pub fn stream_end_capture(&self, stream: RawStream) -> DriverResult<usize> {
         self.with(|machine| {
             let key = machine.resolve(self.call_name(), stream)?;
-            let nodes = machine.end_capture(key)?;
-            // What orders the nodes while they are captured is not replayed.
-            let is_work = |node: &Action| !matches!(node, Action::Mark { .. } | Action::Join);
-            let nodes = nodes.into_iter().filter(is_work).collect();
-            Ok(machine.keep_graph(nodes, Vec::new()))
+            let (graph, _) = machine.end_capture(key)?;
+            Ok(machine.graphs.handle(graph))
         })
     }
 
@@ -114,6 +118,22 @@ impl Emulator {
         })
     }
 
+    /// What the capture of a stream has so far. `cudaStreamGetCaptureInfo`
+    pub fn capture_info(&self, stream: RawStream) -> Option<CaptureInfo> {
+        self.with(|machine| {
+            let key = machine.resolve(self.call_name(), stream).ok()?;
+            let capture = machine.streams.get(key)?.capture?;
+            let state = machine.captures.get_mut(capture)?;
+            let nodes = state.forks.before_next(key);
+            let count = nodes.len();
+            let zeros = std::iter::repeat_n(0, count);
+            let told = nodes.iter().map(|&node| handle_of(node)).chain(zeros).collect();
+            state.told.insert(key, told);
+            let dependencies = state.told[&key].as_ptr();
+            Some(CaptureInfo { graph: machine.graphs.handle(state.graph), dependencies, count })
+        })
+    }
+
     /// The handles of a graph's nodes, in the order of their capture. `cudaGraphGetNodes`
     ///
     /// # Errors
@@ -122,9 +142,8 @@ impl Emulator {
     pub fn graph_nodes(&self, graph: usize) -> DriverResult<Vec<usize>> {
         self.with(|machine| {
             let key = machine.graph(self.call_name(), graph)?;
-            let graph = machine.graphs.get(key).expect("just found");
-            let numbers = graph.first..graph.first + graph.nodes.len() as u64;
-            Ok(numbers.map(|number| (number as usize) << 4 | NODE_TAG).collect())
+            let nodes = machine.graphs.get(key).expect("just found").nodes.iter();
+            Ok(nodes.map(|node| handle_of(node.number)).collect())
         })
     }
 
@@ -135,38 +154,36 @@ impl Emulator {
     /// [`CudaCode::INVALID_VALUE`] if there is no such node.
     pub fn graph_node(&self, node: usize) -> DriverResult<Call> {
         self.with(|machine| {
-            let of = |graph: &Graph| {
-                let at = ((node >> 4) as u64).checked_sub(graph.first)?;
-                graph.nodes.get(at as usize).map(Action::call)
-            };
-            let mut graphs = machine.graphs.values().filter(|_| node & 0xf == NODE_TAG);
-            graphs.find_map(of).ok_or(CudaCode::INVALID_VALUE)
+            let mut nodes = machine.graphs.values().flat_map(|graph| &graph.nodes);
+            let found = nodes.find(|one| handle_of(one.number) == node);
+            found.map(|node| node.action.call()).ok_or(CudaCode::INVALID_VALUE)
         })
     }
 
     /// Makes an executable graph. It holds the page-locked memory that it uses until it is
-    /// destroyed. `cudaGraphInstantiate`
+    /// destroyed. `frees_on_launch` says what becomes of memory that an earlier launch has
+    /// allocated and nothing has freed. `cudaGraphInstantiate`
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`], and a finding, if there is no such graph.
-    pub fn graph_instantiate(&self, graph: usize) -> DriverResult<usize> {
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if there is no such graph; without a finding if
+    /// it allocates or frees memory and has an executable graph already.
+    pub fn graph_instantiate(&self, graph: usize, frees_on_launch: bool) -> DriverResult<usize> {
         self.with(|machine| {
             let key = machine.graph(self.call_name(), graph)?;
-            let nodes = machine.graphs.get(key).expect("just found").nodes.clone();
-            let id = machine.next_operation();
-            let uses = nodes.iter().flat_map(Action::host_claims).filter(|host| !host.pageable);
-            let held: Vec<(HostUse, u64)> = uses.map(|host| (host.clone(), id)).collect();
-            held.iter().for_each(|(host, id)| machine.host.begin_use(host, *id));
-            Ok(machine.keep_graph(nodes, held))
+            let made = machine.instantiate(key, frees_on_launch)?;
+            Ok(machine.graphs.handle(made))
         })
     }
 
-    /// Runs an executable graph. `cudaGraphLaunch`
+    /// Runs an executable graph, after all its earlier launches. `cudaGraphLaunch`
     ///
     /// # Errors
     ///
-    /// As for [`graph_instantiate`](Self::graph_instantiate), and the errors of the stream.
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if there is no such graph; without a finding if
+    /// memory that an earlier launch has allocated is not freed.
+    /// [`CudaCode::MEMORY_ALLOCATION`] if there is not enough memory. [`CudaCode::NOT_SUPPORTED`]
+    /// on a capturing stream, if it allocates or frees memory. The errors of the stream.
     ///
     /// # Safety
     ///
@@ -174,8 +191,7 @@ impl Emulator {
     pub unsafe fn graph_launch(&self, graph: usize, stream: RawStream) -> DriverResult<()> {
         self.on_stream(Call::Busy, stream, |machine, key| {
             let graph = machine.graph(self.call_name(), graph)?;
-            let nodes = machine.graphs.get(graph).expect("just found").nodes.clone();
-            nodes.into_iter().try_for_each(|node| machine.submit(key, Vec::new(), node))
+            machine.launch_graph(graph, key)
         })
     }
 
@@ -183,15 +199,23 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// As for [`graph_instantiate`](Self::graph_instantiate).
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if there is no such graph; without a finding if
+    /// its capture is under way.
     pub fn graph_destroy(&self, graph: usize) -> DriverResult<()> {
         self.with(|machine| {
             let key = machine.graph(self.call_name(), graph)?;
-            let graph = machine.graphs.remove(key).expect("just found");
-            machine.end_uses(&graph.held);
+            if machine.captures.values().any(|capture| capture.graph == key) {
+                return Err(CudaCode::INVALID_VALUE);
+            }
+            machine.drop_graph(key);
             Ok(())
         })
     }
+}
+
+/// The handle of a node.
+fn handle_of(number: u64) -> usize {
+    (number as usize) << 4 | NODE_TAG
 }
 
 impl Machine {
@@ -204,13 +228,5 @@ impl Machine {
                 Err(self.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_VALUE))
             }
         }
-    }
-
-    /// Gives the handle of a new graph, which holds that memory.
-    fn keep_graph(&mut self, nodes: Vec<Action>, held: Vec<(HostUse, u64)>) -> usize {
-        let first = self.operations + 1;
-        self.operations += nodes.len() as u64;
-        let key = self.graphs.insert(Graph { nodes, first, held });
-        self.graphs.handle(key)
     }
 }

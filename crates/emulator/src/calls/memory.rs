@@ -93,9 +93,8 @@ impl Emulator {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no allocation of this program, or freed
-    /// already. The same on a capturing stream, whose capture stays valid: a graph may free only
-    /// what it has allocated, and here graphs cannot allocate. [`CudaCode::NOT_SUPPORTED`] for
-    /// managed memory, unless it came from a pool.
+    /// already. The same on a capturing stream, whose capture stays valid, unless a graph allocates
+    /// the memory. [`CudaCode::NOT_SUPPORTED`] for managed memory, unless it came from a pool.
     pub fn free_async(&self, stream: RawStream, ptr: *mut c_void) -> DriverResult<()> {
         if ptr.is_null() {
             return Ok(());
@@ -105,9 +104,17 @@ impl Emulator {
             return Err(CudaCode::NOT_SUPPORTED);
         }
         if self.is_capturing(stream) {
-            let message = format!("{} on {stream:?}, which is capturing", self.call_name());
-            self.with(|machine| machine.report(FindingKind::Capture, message));
-            return Err(CudaCode::INVALID_VALUE);
+            return self.on_stream(Call::DeviceFree, stream, |machine, key| {
+                let address = ptr.addr() as u64;
+                if machine.memory.of_graph(address).is_some() {
+                    return machine.capture_free(key, address);
+                }
+                let message = format!(
+                    "{} on {stream:?}, which is capturing, of memory that no graph allocates",
+                    self.call_name()
+                );
+                Err(machine.misuse(FindingKind::Capture, message, CudaCode::INVALID_VALUE))
+            });
         }
         if let Some(kind) = held.host_kind() {
             // The call waits until the stream has drained: longer than CUDA would, never shorter.
@@ -135,13 +142,16 @@ impl Machine {
             Some((_, one)) if one.made.is_some() => return Ok(()),
             Some((_, one)) if one.is_reserved() => "reserved, and mapped with cuMemMap",
             Some(_) => "somebody else's allocation",
+            None if self.memory.of_graph(address).is_some() => {
+                "memory of a graph that no launch has allocated, or freed already"
+            }
             None => "no live allocation",
         };
         Err(self.bad_free(format!("{call}: {address:#x} is {whose}")))
     }
 
     #[cold]
-    pub(super) fn bad_free(&mut self, message: String) -> CudaCode {
+    pub(crate) fn bad_free(&mut self, message: String) -> CudaCode {
         self.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE)
     }
 
@@ -165,7 +175,7 @@ impl Machine {
     }
 
     /// Frees memory of a device in the order of a stream.
-    fn device_free(&mut self, key: Key, ptr: DevicePtr) -> DriverResult<()> {
+    pub(crate) fn device_free(&mut self, key: Key, ptr: DevicePtr) -> DriverResult<()> {
         self.refuse_in_capture(Call::DeviceFree, key)?;
         self.retire(ptr).map_err(|violation| {
             let message = format!("DeviceFree on {}: {violation}", self.describe(key));

@@ -27,6 +27,7 @@ use std::fmt;
 
 pub use batches::{BatchEntry, SourceOrder};
 pub use copies::{Kind, Plane};
+pub use graphs::CaptureInfo;
 pub use pools::PoolFigure;
 pub use ranges::{Held, Side};
 pub use threads::Target;

@@ -25,6 +25,26 @@ pub enum PoolFigure {
 }
 
 impl Emulator {
+    /// The pool that counts the memory of a device's graphs. `cudaDeviceGetGraphMemAttribute`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn graph_pool(&self, device: Ordinal) -> DriverResult<PoolId> {
+        self.device_pool(device)?;
+        Ok(self.pools(|pools| pools.of_graphs(device)))
+    }
+
+    /// Gives back what the graphs of a device have and do not use. `cudaDeviceGraphMemTrim`
+    ///
+    /// # Errors
+    ///
+    /// As for [`graph_pool`](Self::graph_pool).
+    pub fn graph_trim(&self, device: Ordinal) -> DriverResult<()> {
+        let pool = self.graph_pool(device)?;
+        self.pools(|pools| pools.find(pool).map(|state| state.reserved = state.used))
+    }
+
     fn pools<R>(&self, work: impl FnOnce(&mut Pools) -> R) -> R {
         self.with(|machine| work(&mut machine.pools))
     }
@@ -70,7 +90,7 @@ impl Emulator {
     /// [`CudaCode::INVALID_VALUE`] for a default pool, and if there is no such pool.
     pub fn pool_destroy(&self, pool: PoolId) -> DriverResult<()> {
         self.pools(|pools| {
-            if pool.0 <= pools.default_on_host().0 {
+            if pool.0 < pools.first_created().0 {
                 return Err(CudaCode::INVALID_VALUE);
             }
             pools.find(pool)?.gone = true;
@@ -189,9 +209,12 @@ impl Emulator {
 
     /// Allocates memory in stream order. `cudaMallocFromPoolAsync`
     ///
+    /// On a capturing stream the memory is the graph's, not the pool's.
+    ///
     /// # Errors
     ///
     /// [`CudaCode::MEMORY_ALLOCATION`] if the pool or its device has not enough memory.
+    /// [`CudaCode::NOT_SUPPORTED`] on a capturing stream, for pools of other memory than a device's.
     pub fn malloc_async(
         &self,
         stream: RawStream,
@@ -200,6 +223,10 @@ impl Emulator {
     ) -> DriverResult<*mut c_void> {
         let State { device, limit, used, place, .. } =
             self.pools(|pools| pools.find(pool).copied())?;
+        let is_captured = self.is_capturing(stream);
+        if is_captured && place != Place::OnDevice {
+            return Err(CudaCode::NOT_SUPPORTED);
+        }
         if limit != 0 && used + bytes as u64 > limit as u64 {
             return Err(CudaCode::MEMORY_ALLOCATION);
         }
@@ -212,13 +239,15 @@ impl Emulator {
             }
             Place::OnDevice => {}
         }
-        if !self.is_capturing(stream) {
+        if !is_captured {
             self.refuse_unsafe()?;
         }
         let address = self.on_stream(Call::DeviceAlloc, stream, |machine, key| {
-            machine.refuse_in_capture(Call::DeviceAlloc, key)?;
             if bytes == 0 {
                 return Ok(0);
+            }
+            if is_captured {
+                return machine.capture_alloc(key, device, bytes);
             }
             let ptr = machine.device_alloc(key, device, bytes)?;
             machine.memory.note(ptr, MadeOnDevice { pool: Some(pool) });

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 
 use crate::memory::area::Area;
 use crate::memory::arena::{Arena, PAGE};
+use crate::memory::graphs::OfGraph;
 use crate::memory::made::MadeOnDevice;
 use crate::memory::mapped::{self, Backing, Reservation};
 use crate::memory::pools::PoolId;
@@ -42,7 +43,7 @@ pub(crate) const MAX_DEVICES: usize = 256;
 const MOST_ADDRESSES: u32 = 44;
 const LEAST_ADDRESSES: u32 = 28;
 /// As `cudaMalloc` documents.
-const ALIGNMENT: u64 = 256;
+pub(super) const ALIGNMENT: u64 = 256;
 /// Where the addresses of a device begin.
 const FIRST: u64 = 4096;
 
@@ -106,8 +107,10 @@ pub(crate) struct Allocation {
     pub(super) storage: Storage,
     /// How the program made it, if a call of the program may free it.
     pub(crate) made: Option<MadeOnDevice>,
-    /// Free has been called, but not yet reached.
-    freeing: bool,
+    /// Free has been called, but not yet reached; or it is a graph's, and not allocated.
+    pub(super) freeing: bool,
+    /// What is known of it if a graph allocates it.
+    pub(super) graph: Option<OfGraph>,
     pub(super) role: Role,
 }
 
@@ -302,8 +305,14 @@ impl DeviceMemory {
         let address = start + place;
         let storage = Storage::new(self.arena.as_ref(), address, bytes)?;
         bank.next = bank.next.max(place + taken);
-        let allocation =
-            Allocation { bytes, storage, made: None, freeing: false, role: Role::Plain };
+        let allocation = Allocation {
+            bytes,
+            storage,
+            made: None,
+            freeing: false,
+            graph: None,
+            role: Role::Plain,
+        };
         bank.allocations.insert(address, allocation);
         Ok(address)
     }
@@ -344,8 +353,14 @@ impl DeviceMemory {
         let address = page + before;
         let storage = Storage::Mapped { at: arena.storage_of(address), present: true };
         bank.next = place + room + PAGE;
-        let allocation =
-            Allocation { bytes, storage, made: None, freeing: false, role: Role::Adopted };
+        let allocation = Allocation {
+            bytes,
+            storage,
+            made: None,
+            freeing: false,
+            graph: None,
+            role: Role::Adopted,
+        };
         bank.allocations.insert(address, allocation);
         Ok(address)
     }
@@ -385,6 +400,7 @@ impl DeviceMemory {
             Some(allocation) if allocation.freeing => Err(format!("{address:#x} is freed already")),
             Some(allocation) => {
                 allocation.freeing = true;
+                allocation.graph.iter_mut().for_each(|graph| graph.frees += 1);
                 let bytes = allocation.bytes;
                 let pool = allocation.made.and_then(|made| made.pool);
                 self.count(address, -(bytes as isize));
@@ -395,9 +411,13 @@ impl DeviceMemory {
 
     /// The free is reached in stream order.
     pub(crate) fn release(&mut self, address: DevicePtr) {
-        let gone = self.remove(address);
-        if let (Some(arena), Some(gone)) = (&self.arena, gone) {
-            arena.discard(address, gone.bytes);
+        let Some(allocation) = self.allocation(address) else { return };
+        let bytes = allocation.bytes;
+        if !allocation.stays_with_graph() {
+            self.remove(address);
+        }
+        if let Some(arena) = &self.arena {
+            arena.discard(address, bytes);
         }
     }
 

@@ -7,12 +7,14 @@
 //!   made      how a program made it         look       whether memory is there at all
 //!   pools     what counts what they gave    prefetched  where a program wants managed memory
 //!   foreign   memory of other processes     mapped     addresses at which a program maps memory
+//!   graphs    what graphs allocate
 //! ```
 
 pub(crate) mod area;
 pub(crate) mod arena;
 pub(crate) mod device;
 pub(crate) mod foreign;
+pub(crate) mod graphs;
 pub(crate) mod host;
 pub(crate) mod look;
 pub(crate) mod made;

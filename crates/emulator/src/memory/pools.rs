@@ -42,12 +42,12 @@ pub(crate) struct Pools {
 
 impl Pools {
     /// With the default pools, which have the numbers of their devices; then those of managed
-    /// memory, and one of memory of the host.
+    /// memory, one of memory of the host, and those that count the memory of graphs.
     pub(crate) fn new(devices: usize) -> Self {
         let pools = (0..devices).map(|device| State::new(device as Ordinal, 0));
         let managed = pools.clone().map(|pool| State { place: Place::Managed, ..pool });
         let on_host = State { place: Place::OnHost, ..State::new(0, 0) };
-        let all = pools.chain(managed).chain([on_host]).collect();
+        let all = pools.clone().chain(managed).chain([on_host]).chain(pools).collect();
         Pools { all, current: (0..devices).map(PoolId).collect() }
     }
 
@@ -61,9 +61,19 @@ impl Pools {
         found.ok_or(CudaCode::INVALID_VALUE)
     }
 
-    /// The default pool of memory of the host. Those that programs create come after it.
+    /// The default pool of memory of the host.
     pub(crate) fn default_on_host(&self) -> PoolId {
         PoolId(2 * self.current.len())
+    }
+
+    /// What counts the memory of a device's graphs.
+    pub(crate) fn of_graphs(&self, device: Ordinal) -> PoolId {
+        PoolId(self.default_on_host().0 + 1 + device as usize)
+    }
+
+    /// The first number of a pool that a program creates.
+    pub(crate) fn first_created(&self) -> PoolId {
+        PoolId(3 * self.current.len() + 1)
     }
 
     pub(crate) fn take(&mut self, pool: PoolId, bytes: usize) {

@@ -46,6 +46,14 @@ impl Storage {
         }
     }
 
+    /// The bytes are gone, until the allocation is reached again.
+    pub(crate) fn vanish(&mut self) {
+        match self {
+            Storage::Owned(words) => words.clear(),
+            Storage::Mapped { present, .. } => *present = false,
+        }
+    }
+
     /// What lies in an arena can be used, as it is.
     pub(crate) fn appear(&mut self) {
         if let Storage::Mapped { present, .. } = self {

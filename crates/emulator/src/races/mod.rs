@@ -317,6 +317,13 @@ impl Races {
         }
     }
 
+    /// A stream will wait for that.
+    pub(super) fn learns(&mut self, stream: Agent, told: &Knowledge) {
+        if self.on {
+            self.agents.learn(stream, told);
+        }
+    }
+
     /// A stream will wait for all that the blocking streams of a device have been given.
     pub(super) fn follows_device(&mut self, stream: Agent, device: Ordinal) {
         if self.on {
@@ -446,8 +453,14 @@ impl Races {
     // ---- memory ---------------------------------------------------------------------------------
 
     pub(super) fn allocated(&mut self, kind: MemoryKind, start: u64, bytes: usize) {
+        let site = self.sites.current();
+        self.allocated_at(kind, start, bytes, site);
+    }
+
+    /// The same, where an earlier call was made.
+    pub(super) fn allocated_at(&mut self, kind: MemoryKind, start: u64, bytes: usize, site: u32) {
         if self.on {
-            self.memory.add(kind, start, bytes as u64, self.sites.current());
+            self.memory.add(kind, start, bytes as u64, site);
         }
     }
 

@@ -338,7 +338,7 @@ fn a_captured_launch_runs_at_each_replay_and_its_uses_count_there() {
         gpu.stream_begin_capture(on, crate::CaptureMode::Relaxed).unwrap();
         let ran = counted(&gpu, on, &[write(memory, 0, 8)]);
         let graph = gpu.stream_end_capture(on).unwrap();
-        let exec = gpu.graph_instantiate(graph).unwrap();
+        let exec = gpu.graph_instantiate(graph, false).unwrap();
         gpu.graph_destroy(graph).unwrap();
         for _ in 0..3 {
             // SAFETY: the memory is there.
@@ -368,7 +368,7 @@ fn what_a_graph_uses_after_it_was_freed_is_found() {
         gpu.stream_begin_capture(on, crate::CaptureMode::Relaxed).unwrap();
         let ran = counted(&gpu, on, &[write(memory, 0, 8)]);
         let graph = gpu.stream_end_capture(on).unwrap();
-        let exec = gpu.graph_instantiate(graph).unwrap();
+        let exec = gpu.graph_instantiate(graph, false).unwrap();
         if on_host {
             gpu.free_host(memory, false).unwrap()
         } else {
