@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from . import __version__, dropin, installed, schedules
+from . import __version__, dropin, installed, schedules, tool
 from .errors import Unavailable
 from .explore import Options, cores
 from .program import Program
@@ -28,6 +28,7 @@ reports its races: in its own lines, and with what to write instead. No GPU is n
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="pinlane", description="Finds races of CUDA programs.")
     top.add_argument("--version", action="version", version=f"pinlane {__version__}")
+    top.epilog = f"Other commands ({', '.join(tool.COMMANDS)}) are those of pinlane's tool in Rust."
     commands = top.add_subparsers(dest="command", required=True, metavar="race|env")
     env = commands.add_parser("env", help="prints variables that give a program the runtime",
                               description="Prints variables: env $(pinlane env) jupyter lab")
@@ -146,14 +147,17 @@ def _uses_torch(arguments: argparse.Namespace, program: Program) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
     try:
+        if given[:1] and given[0] in tool.COMMANDS:
+            tool.run(given)
+        arguments = parser().parse_args(argv)
         installed.check_python()
         if arguments.command == "env":
             return _print_environment(arguments.cuda)
         asked = request(arguments)
         if not dropin.is_entered():
-            _enter(arguments, asked, sys.argv[1:] if argv is None else argv)
+            _enter(arguments, asked, given)
         return race(asked)
     except Unavailable as error:
         print(f"pinlane: {error}", file=sys.stderr)

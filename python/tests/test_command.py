@@ -3,6 +3,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -41,6 +42,24 @@ def fake_torch(where, version_py):
     (where / "torch").mkdir()
     (where / "torch" / "__init__.py").write_text("raise AssertionError('imported')")
     (where / "torch" / "version.py").write_text(version_py)
+
+
+class OtherTool(unittest.TestCase):
+    def run_with(self, path):
+        env = dict(os.environ, PATH=str(path), PYTHONPATH=str(PACKAGE.parent))
+        command = [sys.executable, "-m", "pinlane", "doctor", "--json"]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+
+    def test_its_commands_are_handed_over(self):
+        script, program = folder(self), folder(self)
+        (script / "pinlane").write_text("#!/bin/sh\nexit 5\n")
+        (script / "pinlane").chmod(0o755)
+        shutil.copy(shutil.which("echo"), program / "pinlane")
+        ran = self.run_with(f"{script}:{program}")
+        self.assertEqual((ran.returncode, ran.stdout), (0, "doctor --json\n"), ran.stderr)
+        failed = self.run_with(script)
+        self.assertEqual(failed.returncode, 2, failed.stderr)
+        self.assertIn("cargo install --path crates/cli", failed.stderr)
 
 
 class Refused(unittest.TestCase):

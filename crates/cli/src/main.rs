@@ -14,6 +14,7 @@
 //! | [`figures`] | the results of a benchmark |
 //! | [`plot`] | the same as SVG and PNG |
 //! | [`progress`] | bars at a terminal |
+//! | [`python`] | the commands of the package for Python |
 //! | [`size`] | sizes on the command line |
 //! | [`output`] | text and JSON on the standard output |
 //! | [`error`] | what can go wrong |
@@ -31,6 +32,7 @@ mod measure;
 mod output;
 mod plot;
 mod progress;
+mod python;
 mod size;
 mod system;
 mod trace;
@@ -45,7 +47,7 @@ use output::Report;
 
 /// Looks at this machine, measures copies between host and GPU, and says how to copy.
 #[derive(Parser)]
-#[command(name = "pinlane", version, after_help = EXIT_CODES)]
+#[command(name = "pinlane", version, after_help = MORE)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -57,8 +59,10 @@ struct Cli {
     device: Choice,
 }
 
-const EXIT_CODES: &str =
-    "Exit code: 0 if all is well, 1 if something failed or is wrong, 2 if the command line is.";
+const MORE: &str = "\
+`pinlane race` and `pinlane env` run the package for Python, which finds races of PyTorch programs.
+
+Exit code: 0 if all is well, 1 if something failed or is wrong, 2 if the command line is.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -75,6 +79,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(arguments) = python::arguments() {
+        eprintln!("pinlane: {}", python::run(arguments));
+        return ExitCode::FAILURE;
+    }
     let cli = Cli::parse();
     match run(&cli).and_then(|report| report.print(cli.json)) {
         Ok(true) => ExitCode::SUCCESS,
