@@ -57,13 +57,16 @@ class Use:
     start: int
     bytes: int
     label: str | None = None
+    stream: str | None = None
+    """The handle of its stream, as `torch.cuda.Stream.cuda_stream` in hexadecimal."""
+    device: int | None = None
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Use:
         return cls(
             value["operation"], value["access"], value["agent"], value["position"],
             Site.of(value.get("site")), int(value["start"], 16), value["bytes"],
-            value.get("label"),
+            value.get("label"), value.get("stream"), value.get("device"),
         )
 
     @property
@@ -131,6 +134,8 @@ class Finding:
     schedule: str
     race: Race | None = None
     site: Site | None = None
+    label: str | None = None
+    """The operator and its tensors that the call was made for, if there is no race."""
     owners: tuple[Owner, ...] = ()
     """The tensors that had the memory of the race, one after the other."""
     raw: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
@@ -139,7 +144,8 @@ class Finding:
     def of(cls, value: dict[str, Any]) -> Finding:
         race, site = Race.of(value.get("race")), Site.of(value.get("site"))
         replay = value.get("replay", "")
-        return cls(value["kind"], value["message"], replay, race, site, raw=value)
+        return cls(value["kind"], value["message"], replay, race, site, value.get("label"),
+                   raw=value)
 
 
 def read(file: Path) -> list[Finding]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import schedules, source, words
-from .findings import Frame, Site
+from .findings import Frame, Site, Use
 from .problems import Problem
 
 VERSION = 1
@@ -139,7 +139,8 @@ def _problem(result: Result, problem: Problem) -> dict[str, Any]:
         "why": told.why,
         "fixes": list(told.fixes),
         "steps": [
-            {"does": step.does, "site": site(step.site), "code": step.code, "label": step.label}
+            {"does": step.does, "site": site(step.site), "code": step.code, "label": step.label,
+             **_on(step.use)}
             for step in told.steps
         ],
         "details": list(told.details),
@@ -151,6 +152,13 @@ def _problem(result: Result, problem: Problem) -> dict[str, Any]:
         "finding": problem.finding.raw if problem.finding else None,
         "output": problem.ended.output if problem.finding is None else None,
     }
+
+
+def _on(use: Use | None) -> dict[str, Any]:
+    """Who does what a step says, as members of it."""
+    if use is None:
+        return {"agent": None, "stream": None, "device": None}
+    return {"agent": use.agent, "stream": use.stream, "device": use.device}
 
 
 def site(of: Site | None) -> dict[str, Any] | None:

@@ -19,6 +19,8 @@ class Step:
     code: str = ""
     label: str | None = None
     """The operator and its tensors."""
+    use: Use | None = None
+    """The operation of a race."""
 
 
 @dataclass(frozen=True)
@@ -283,7 +285,7 @@ def _step(use: Use) -> Step:
     site = use.site
     code = source.text(site.file, site.line) if site else ""
     label = None if use.operation.startswith("kernel ") else use.label
-    return Step(does(use), site, code, label)
+    return Step(does(use), site, code, label, use)
 
 
 _KINDS = {
@@ -368,10 +370,12 @@ _MISUSE = {
 def _of_misuse(finding: Finding) -> Told:
     first, _, rest = finding.message.partition("\n")
     title, why = _MISUSE.get(finding.kind, (first, ""))
-    step = (Step("here", finding.site, source.text(finding.site.file, finding.site.line)),) if (
-        finding.site) else ()
+    site, label = finding.site, finding.label
+    code = source.text(site.file, site.line) if site else ""
+    step = (Step("here", site, code, label),) if site or label else ()
     lines = [line.strip() for line in rest.splitlines()]
-    details = tuple(line for line in lines if not line.startswith(("called at ", "in ")))
+    told = ("called at ", "in ", "called for ")  # these are the step's
+    details = tuple(line for line in lines if not line.startswith(told))
     if title != first:
         details = (first, *details)
     return Told(title, why, (), step, details)

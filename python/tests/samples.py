@@ -54,6 +54,7 @@ def use(operation: str, access: str, agent: str, site: dict[str, Any] | None,
     """One side of a race."""
     made = {"call": None if operation.startswith("host") else operation, "operation": operation,
             "access": access, "agent": agent, "position": 1, "site": site,
+            "stream": None if agent == "host" else "0x0", "device": None if agent == "host" else 0,
             "start": "0x00007f0000001000", "bytes": 16}
     return made if label is None else {**made, "label": label}
 

@@ -5,6 +5,7 @@ import unittest
 from html.parser import HTMLParser
 
 from pinlane import html, report
+from pinlane.findings import Finding
 from pinlane.problems import Problems
 from pinlane.report import Result
 
@@ -66,8 +67,27 @@ class Reported(unittest.TestCase):
         self.assertEqual(found["steps"][1]["site"]["callers"][0]["file"],
                          "/lib/site-packages/a/b.py")
         self.assertEqual(found["finding"]["race"]["first"]["operation"], "CopyH2D")
+        first, second = ([step[name] for name in ("agent", "stream", "device")]
+                         for step in found["steps"])
+        self.assertEqual(first, ["legacy stream", "0x0", 0])
+        self.assertEqual(second, ["host", None, None])
         self.assertEqual(value["problems"][1]["ends"]["exit 0"], ["0:eager", "1:pct:2"])
         self.assertIsNone(value["problems"][1]["finding"])
+
+    def test_a_finding_without_a_race_has_its_label(self):
+        finding = Finding.of({
+            "kind": "Capture", "message": "cudaMalloc kills the capture of stream 0x150\n"
+            "  called at train.py:4\n  called for empty float32[4]", "replay": "0:eager",
+            "race": None, "site": self.script.site(4), "label": "empty float32[4]"})
+        problems = Problems()
+        problems.add(ended("0:eager", finding))
+        result = Result(["a.py"], problems.list(), ["0:eager"], 0.1)
+        found = report.to_json(result)["problems"][0]
+        self.assertEqual(found["steps"][0]["label"], "empty float32[4]")
+        self.assertEqual(found["steps"][0]["site"]["line"], 4)
+        self.assertEqual(found["details"], [])
+        self.assertIn('<span class="soft">empty float32[4]</span>', html.page(result))
+        self.assertIn("-> here: empty float32[4]\n", report.text(result))
 
     def test_a_program_without_torch_gets_calls_of_cuda(self):
         result = Result(["a.py"], self.result.problems[:1], ["0:eager"], 0.1, has_torch=False)

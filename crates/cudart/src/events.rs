@@ -23,7 +23,11 @@ fn create(gpu: &Emulator, out: Out<Handle>, flags: c_uint) -> DriverResult<()> {
         return Err(CudaCode::INVALID_VALUE);
     }
     let timing = flags & DISABLE_TIMING == 0;
-    out.put(gpu.event_create(gpu.current_device(), timing)?.handle)
+    let event = gpu.event_create(gpu.current_device(), timing)?;
+    if flags & INTERPROCESS != 0 {
+        gpu.let_others_use(event);
+    }
+    out.put(event.handle)
 }
 
 fn record(

@@ -1,14 +1,16 @@
 //! Device memory of other processes of this machine. A handle describes it.
 //!
-//! Events of other processes are stubs: what an event waits for is known only to the machine of the
-//! process that has recorded it, and runs when that process makes calls.
+//! Events are not shared: what an event waits for is known only to the machine of the process that
+//! has recorded it, and runs when that process makes calls.
 
 use std::ffi::{c_uint, c_void};
+use std::sync::atomic::AtomicBool;
 
 use pinlane_driver::CudaCode;
 use pinlane_emulator::SharedMemory;
 
-use crate::abi::Out;
+use crate::abi::{Handle, Out};
+use crate::stubs;
 
 /// `cudaIpcMemLazyEnablePeerAccess`, without which nothing is opened.
 const LAZILY: c_uint = 1;
@@ -40,6 +42,15 @@ cuda! {
         }
         // SAFETY: CUDA demands of its callers that a handle is one that a call has given.
         out.put(unsafe { gpu.adopt(handle.memory) }?)
+    }
+
+    fn [cudaIpcGetEventHandle, cuIpcGetEventHandle](_out: *mut c_void, event: Handle) |gpu| {
+        if !gpu.event_is_for_others(gpu.event(event)?) {
+            return Err(CudaCode::INVALID_RESOURCE_HANDLE);
+        }
+        static SAID: AtomicBool = AtomicBool::new(false);
+        stubs::remark_once(&SAID, "cudaIpcGetEventHandle");
+        Err(CudaCode::NOT_SUPPORTED)
     }
 
     fn [cudaIpcCloseMemHandle, cuIpcCloseMemHandle](ptr: *mut c_void) |gpu| {

@@ -75,7 +75,11 @@ impl Machine {
         let agent = self.races.stream_created(device, kind);
         let name = self.names.next();
         let standing = self.schedule.standing(name);
-        self.streams.insert(Stream::new(device, flags, agent, standing))
+        let key = self.streams.insert(Stream::new(device, flags, agent, standing));
+        if kind != Kind::PerThread {
+            self.races.stream_has_handle(agent, self.streams.handle(key));
+        }
+        key
     }
 
     /// The stream that a handle names on this thread (rule 11).

@@ -69,6 +69,7 @@ pub struct Finding {
     pub execution: Execution,
     race: Option<Box<Race>>,
     site: Option<Site>,
+    label: Option<&'static str>,
 }
 
 impl Finding {
@@ -77,6 +78,13 @@ impl Finding {
     #[must_use]
     pub fn site(&self) -> Option<&Site> {
         self.site.as_ref()
+    }
+
+    /// What that call was made for, if the library says so that made it
+    /// ([`Emulator::label_calls`](crate::Emulator::label_calls)).
+    #[must_use]
+    pub fn label(&self) -> Option<&str> {
+        self.label
     }
 
     /// The two operations that nothing orders: for [`FindingKind::Race`], and for
@@ -117,28 +125,30 @@ impl Findings {
         Findings { seed, execution, list: Vec::new(), taken: 0, are_new: Arc::default() }
     }
 
-    /// The text says where the call was made, if that is given, and ends with `more`.
+    /// The text says where the call was made and what for, if that is given.
     #[cold]
     pub(super) fn report(
         &mut self,
         kind: FindingKind,
         message: impl Into<String>,
         site: Option<Site>,
-        more: &str,
+        label: Option<&'static str>,
     ) {
-        let called = site.as_ref().map(|site| site.as_line("called at"));
-        self.push(kind, message.into() + &called.unwrap_or_default() + more, None, site);
+        let mut message = message.into();
+        message += &site.as_ref().map(|site| site.as_line("called at")).unwrap_or_default();
+        message += &label.map(|label| format!("\n  called for {label}")).unwrap_or_default();
+        self.push(kind, message, None, (site, label));
     }
 
     #[cold]
     pub(super) fn report_race(&mut self, kind: FindingKind, race: Race) {
-        self.push(kind, race.text(), Some(Box::new(race)), None);
+        self.push(kind, race.text(), Some(Box::new(race)), (None, None));
     }
 
     /// The same for a race, with a message of its own.
     #[cold]
     pub(super) fn report_with(&mut self, kind: FindingKind, message: String, race: Race) {
-        self.push(kind, message, Some(Box::new(race)), None);
+        self.push(kind, message, Some(Box::new(race)), (None, None));
     }
 
     fn push(
@@ -146,11 +156,11 @@ impl Findings {
         kind: FindingKind,
         message: String,
         race: Option<Box<Race>>,
-        site: Option<Site>,
+        (site, label): (Option<Site>, Option<&'static str>),
     ) {
         if self.list.len() < Self::KEPT {
             let Findings { seed, execution, .. } = *self;
-            self.list.push(Finding { kind, message, seed, execution, race, site });
+            self.list.push(Finding { kind, message, seed, execution, race, site, label });
             self.are_new.store(true, Ordering::Release);
         }
     }

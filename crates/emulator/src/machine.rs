@@ -192,6 +192,8 @@ pub(super) struct Event {
     /// When the snapshot was reached, in nanoseconds of the device.
     pub(super) stamp: Option<u64>,
     pub(super) captured: Option<Key>,
+    /// Whether its program says that other processes use it.
+    pub(super) for_others: bool,
     pub(super) patience: u8,
     pub(super) order: Snapshot,
 }
@@ -399,7 +401,7 @@ impl Machine {
     pub(super) fn report(&mut self, kind: FindingKind, message: impl Into<String>) {
         let site = self.races.called_at();
         let label = self.races.called_for();
-        self.findings.report(kind, message, site, &label);
+        self.findings.report(kind, message, site, label);
     }
 
     /// All that a stream has been given so far, for the race checker.

@@ -66,6 +66,7 @@ enum {
   cudaErrorStreamCaptureWrongThread = 908,
   cudaStreamNonBlocking = 1,
   cudaEventDisableTiming = 2,
+  cudaEventInterprocess = 4,
   cudaMemoryTypeUnregistered = 0,
   cudaMemoryTypeHost = 1,
   cudaMemoryTypeDevice = 2,

@@ -103,9 +103,18 @@ int main(int argc, char**) {
   OK(cudaFreeHost(pinned));
   OK(cudaFree(memory));
   OK(cudaFree(ahead));
+  cudaIpcEventHandle_t shared;
+  cudaEvent_t plain;
+  OK(cudaEventCreateWithFlags(&plain, cudaEventDisableTiming));
+  EXPECT(cudaIpcGetEventHandle(&shared, plain) == cudaErrorInvalidResourceHandle);
 #ifndef WITH_TOOLKIT
-  cudaIpcEventHandle_t event;
-  EXPECT(cudaIpcGetEventHandle(&event, nullptr) == cudaErrorNotSupported);
+  cudaEvent_t event;
+  OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventInterprocess));
+  OK(cudaEventRecord(event, nullptr));
+  OK(cudaEventSynchronize(event));
+  EXPECT(cudaIpcGetEventHandle(&shared, event) == cudaErrorNotSupported);
+  OK(cudaEventDestroy(event));
 #endif
+  OK(cudaEventDestroy(plain));
   std::puts("all is right");
 }

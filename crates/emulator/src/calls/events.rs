@@ -40,9 +40,28 @@ impl Emulator {
                 snapshot: None,
                 stamp: None,
                 captured: None,
+                for_others: false,
                 patience: 0,
             });
             Ok(RawEvent { device, handle: machine.events.handle(key) })
+        })
+    }
+
+    /// Notes that other processes may use an event. `cudaEventInterprocess`
+    pub fn let_others_use(&self, event: RawEvent) {
+        self.with(|machine| {
+            let key = machine.events.find(event.handle).map(|(key, _)| key);
+            if let Some(event) = key.and_then(|key| machine.events.get_mut(key)) {
+                event.for_others = true;
+            }
+        });
+    }
+
+    /// Whether other processes may use an event.
+    #[must_use]
+    pub fn event_is_for_others(&self, event: RawEvent) -> bool {
+        self.with(|machine| {
+            machine.events.find(event.handle).is_some_and(|(_, event)| event.for_others)
         })
     }
 

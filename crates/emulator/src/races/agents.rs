@@ -18,7 +18,7 @@ use std::sync::Weak;
 
 use super::clock::{Agent, Epoch, Knowledge};
 use crate::words::name::letters;
-use pinlane_driver::Ordinal;
+use pinlane_driver::{Ordinal, RawStream};
 
 /// The most streams whose end was not waited for. Work of older ones counts as done.
 const MOST_GONE: usize = 1024;
@@ -43,6 +43,7 @@ enum Who {
         kind: Kind,
         device: Ordinal,
         number: u32,
+        handle: usize,
     },
     /// What copies of a stream do ahead of its order: read pageable memory (rule 4).
     Ahead {
@@ -50,6 +51,7 @@ enum Who {
         kind: Kind,
         device: Ordinal,
         number: u32,
+        handle: usize,
     },
     Thread {
         number: u32,
@@ -160,7 +162,8 @@ impl Agents {
     pub(super) fn add_stream(&mut self, device: Ordinal, kind: Kind) -> Agent {
         let number = self.streams;
         self.streams += u32::from(kind != Kind::Legacy);
-        let agent = self.add(Who::Stream { kind, device, number });
+        let handle = if kind == Kind::PerThread { RawStream::PER_THREAD } else { 0 };
+        let agent = self.add(Who::Stream { kind, device, number, handle });
         match kind {
             Kind::Legacy => {
                 self.devices.push(Ordered { legacy: agent, blocking: vec![], gone: vec![] });
@@ -257,8 +260,10 @@ impl Agents {
         let &Member { who, base, ahead, .. } = &self.members[stream as usize];
         let number = self.at(stream).position + 1 - base;
         let ahead = ahead.unwrap_or_else(|| {
-            let Who::Stream { kind, device, number } = who else { unreachable!("a stream") };
-            let ahead = self.add(Who::Ahead { of: stream, kind, device, number });
+            let Who::Stream { kind, device, number, handle } = who else {
+                unreachable!("a stream")
+            };
+            let ahead = self.add(Who::Ahead { of: stream, kind, device, number, handle });
             self.members[stream as usize].ahead = Some(ahead);
             ahead
         });
@@ -402,12 +407,29 @@ impl Agents {
             | Who::Ahead { kind: Kind::Legacy, device, .. } => {
                 format!("legacy stream{}", of(device))
             }
-            Who::Stream { kind, device, number } | Who::Ahead { kind, device, number, .. } => {
+            Who::Stream { kind, device, number, .. } | Who::Ahead { kind, device, number, .. } => {
                 let own = if kind == Kind::PerThread { "per-thread " } else { "" };
                 format!("{own}stream {}{}", letters(number), of(device))
             }
             Who::Thread { .. } if !self.apart => "host".into(),
             Who::Thread { number } => format!("host thread {number}"),
+        }
+    }
+
+    /// The stream that the agent is, or whose uses it makes.
+    pub(super) fn stream_of(&self, agent: Agent) -> Option<RawStream> {
+        match self.members[agent as usize].who {
+            Who::Stream { device, handle, .. } | Who::Ahead { device, handle, .. } => {
+                Some(RawStream { device, handle })
+            }
+            Who::Thread { .. } => None,
+        }
+    }
+
+    /// A new stream has that handle.
+    pub(super) fn set_handle(&mut self, agent: Agent, of: usize) {
+        if let Who::Stream { handle, .. } = &mut self.members[agent as usize].who {
+            *handle = of;
         }
     }
 

@@ -169,10 +169,9 @@ impl Races {
         if self.sites.are_looked_up() { self.here() } else { None }
     }
 
-    /// The line of a finding's text that says what the call was made for.
-    pub(super) fn called_for(&self) -> String {
-        let label = self.labels.get(self.labels.current());
-        label.map_or(String::new(), |label| format!("\n  called for {label}"))
+    /// What the call was made for.
+    pub(super) fn called_for(&self) -> Option<&'static str> {
+        self.labels.get(self.labels.current())
     }
 
     /// The latest epoch of an agent.
@@ -232,6 +231,11 @@ impl Races {
 
     pub(super) fn stream_created(&mut self, device: Ordinal, kind: Kind) -> Agent {
         self.agents.add_stream(device, kind)
+    }
+
+    /// A new stream has that handle.
+    pub(super) fn stream_has_handle(&mut self, agent: Agent, handle: usize) {
+        self.agents.set_handle(agent, handle);
     }
 
     pub(super) fn stream_removed(&mut self, agent: Agent) {
@@ -591,6 +595,7 @@ impl Races {
             operation,
             access: used.access,
             agent: self.agents.name(used.at.agent),
+            stream: self.agents.stream_of(used.at.agent),
             position: self.agents.position(used.at),
             site: self.sites.get(used.called.site),
             label: self.labels.get(used.called.label).map(str::to_owned),

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::site::Site;
-use pinlane_driver::{Call, Ordinal};
+use pinlane_driver::{Call, Ordinal, RawStream};
 
 /// How an operation uses memory.
 #[non_exhaustive]
@@ -74,6 +74,9 @@ pub struct RacingUse {
     /// Who did it, such as `stream A` or `host`. Streams are lettered in the order of their
     /// creation.
     pub agent: String,
+    /// The stream, if one did it: the handle that calls name it by. That of a default stream is 0,
+    /// and that of a thread's own 2.
+    pub stream: Option<RawStream>,
     /// The operation's number in its stream, counted from 1.
     pub position: u64,
     /// Where the call was made, if [`Builder::sites`](crate::Builder::sites) is on and debug

@@ -64,7 +64,7 @@ fn memory_that_a_graph_allocates_and_frees_is_there_at_each_launch_only() {
         let freed = gpu.free_async(on, memory);
         assert_eq!(freed, Err(CudaCode::INVALID_VALUE));
         assert_eq!(kinds(&gpu), [FindingKind::BadFree]);
-        assert!(findings(&gpu)[0].message().ends_with("no live allocation"), "its address is gone");
+        assert!(findings(&gpu)[0].message.ends_with("no live allocation"), "its address is gone");
     }
 }
 
@@ -132,7 +132,7 @@ fn memory_of_a_graph_without_a_launch_is_not_there() {
         captured(&gpu, on, || memory = allocate(&gpu, on));
         assert_eq!(gpu.free_async(on, memory), Err(CudaCode::INVALID_VALUE));
         assert_eq!(kinds(&gpu), [FindingKind::BadFree]);
-        let message = findings(&gpu)[0].message().to_owned();
+        let message = findings(&gpu)[0].message.clone();
         assert!(message.contains("memory of a graph that no launch has allocated"), "{message}");
     }
 }
@@ -163,7 +163,7 @@ fn a_capture_without_a_graph_keeps_no_memory() {
         assert_eq!(gpu.stream_end_capture(on), Err(CudaCode::STREAM_CAPTURE_INVALIDATED));
         assert_eq!(gpu.free_async(on, memory), Err(CudaCode::INVALID_VALUE));
         assert_eq!(kinds(&gpu), [FindingKind::Capture, FindingKind::BadFree]);
-        assert!(findings(&gpu)[1].message().ends_with("no live allocation"));
+        assert!(findings(&gpu)[1].message.ends_with("no live allocation"));
     }
 }
 

@@ -22,9 +22,10 @@ fn site(site: Option<&Site>) -> Value {
     })
 }
 
-fn used(used: &RacingUse, call: &str, access: &str) -> Value {
+fn used(used: &RacingUse, on: RawStream, call: &str, access: &str) -> Value {
     json!({
         "call": call, "operation": used.operation, "access": access, "agent": used.agent,
+        "stream": format!("{:#x}", on.handle), "device": on.device,
         "position": used.position, "site": site(used.site.as_ref()),
         "label": used.label, "start": format!("{:#018x}", used.start), "bytes": used.bytes,
     })
@@ -56,8 +57,8 @@ fn a_race_has_all_its_fields_in_json() {
         let expected = json!({
             "kind": "Race", "message": finding.message, "mode": "pct:2", "seed": u64::MAX,
             "race": {
-                "first": used(&race.first, "Fill", "write"),
-                "second": used(&race.second, "CopyD2D", "read"),
+                "first": used(&race.first, first, "Fill", "write"),
+                "second": used(&race.second, second, "CopyD2D", "read"),
                 "memory": {
                     "kind": "device 0", "start": format!("{:#018x}", a), "bytes": BYTES,
                     "generation": race.memory.generation, "site": site(race.memory.site.as_ref()),
@@ -65,9 +66,31 @@ fn a_race_has_all_its_fields_in_json() {
                 "start": format!("{:#018x}", a), "bytes": BYTES,
                 "seen": race.seen, "missing": race.missing,
             },
-            "site": null,
+            "site": null, "label": null,
         });
         assert_eq!(parsed(&finding), expected);
+    }
+}
+
+#[test]
+fn default_streams_and_the_host_are_known_by_what_they_are() {
+    for handle in [0, RawStream::LEGACY, RawStream::PER_THREAD] {
+        let rig = Rig::eager();
+        let on = RawStream { device: 0, handle };
+        let host = rig.host();
+        rig.download(on, host, rig.memory(0)).unwrap();
+        rig.emulator.host_reads(host.as_ptr(), 1);
+        let race = &parsed(&rig.emulator.findings()[0])["race"];
+        let known = if handle == RawStream::PER_THREAD { "0x2" } else { "0x0" };
+        assert_eq!(
+            (&race["first"]["stream"], &race["first"]["device"]),
+            (&json!(known), &json!(0))
+        );
+        assert_eq!(
+            (&race["second"]["stream"], &race["second"]["device"]),
+            (&json!(null), &json!(null))
+        );
+        rig.synchronize(on).unwrap();
     }
 }
 
@@ -75,12 +98,16 @@ fn a_race_has_all_its_fields_in_json() {
 fn any_text_is_the_same_behind_json() {
     let mut findings = Findings::new(Execution::Eager, 7);
     let message = "a \"quoted\" back\\slash,\n\ttab \u{1} \u{7f} \u{85} é \u{1f980}";
-    findings.report(FindingKind::BadFree, message, None, "");
+    findings.report(FindingKind::BadFree, message, None, None);
     let expected = json!({
         "kind": "BadFree", "message": message, "mode": "eager", "seed": 7, "race": null,
-        "site": null,
+        "site": null, "label": null,
     });
     assert_eq!(parsed(&findings.list()[0]), expected);
+    findings.report(FindingKind::BadFree, "free", None, Some("copy_ \"x\""));
+    let labelled = &findings.list()[1];
+    assert_eq!(labelled.message, "free\n  called for copy_ \"x\"");
+    assert_eq!(parsed(labelled)["label"], json!("copy_ \"x\""));
 }
 
 #[test]
@@ -90,13 +117,13 @@ fn a_line_of_an_interpreter_has_its_function_and_its_callers() {
     let mut at = Site::new("/a/train.py".into(), 51);
     at.function = Some("step".into());
     at.callers = vec![frame("/lib/tensor.py", 7, "to"), frame("/a/train.py", 51, "step")];
-    findings.report(FindingKind::BadFree, "free", Some(at.clone()), "");
+    findings.report(FindingKind::BadFree, "free", Some(at.clone()), None);
     at.source = Some("x.to(\"cuda\")".into());
     at.by_worker = true;
-    findings.report(FindingKind::BadFree, "free", Some(at.clone()), "");
+    findings.report(FindingKind::BadFree, "free", Some(at.clone()), None);
     at.callers.remove(0);
     at.by_worker = false;
-    findings.report(FindingKind::BadFree, "free", Some(at.clone()), "");
+    findings.report(FindingKind::BadFree, "free", Some(at.clone()), None);
     let texts = [
         "free\n  called at train.py:51\n    in step  (tensor.py:7 in to)",
         "free\n  called at train.py:51\n    in step: x.to(\"cuda\")  (tensor.py:7 in to)  \

@@ -10,9 +10,10 @@ impl Finding {
     /// The finding as one JSON object, on one line. Its members are `kind` (the name of the
     /// [`FindingKind`](crate::FindingKind)), `message`, `mode` (the [`Execution`](crate::Execution)
     /// as a text, such as `pct:3`), `seed` and `race`, which is `null` or an object with the fields
-    /// of [`Race`]. Addresses are strings, such as `"0xdea0000000002000"`. `call`, `site` and
-    /// `label` are `null` where they are not known. `site` is where a call was made: of a finding
-    /// without a race, of both uses, and of the allocation.
+    /// of [`Race`]. Addresses and handles are strings, such as `"0xdea0000000002000"`. `call`,
+    /// `site` and `label` are `null` where they are not known. `site` is where a call was made: of
+    /// a finding without a race, of both uses, and of the allocation; `label` is what it was made
+    /// for. `stream` and `device` are those of a use, and `null` for one by the host.
     ///
     /// The members of a `site` are `file`, `line`, `function`, `callers` and `thread`. The last
     /// three are `null`, `[]` and `null` unless an interpreter runs the program ([`Site`]):
@@ -27,6 +28,7 @@ impl Finding {
             ("seed", self.seed.to_string()),
             ("race", or_null(self.race(), race)),
             ("site", or_null(self.site(), site)),
+            ("label", or_null(self.label().as_ref(), |label| text(label))),
         ])
     }
 }
@@ -50,6 +52,8 @@ fn used(used: &RacingUse) -> String {
         ("operation", text(&used.operation)),
         ("access", text(used.access)),
         ("agent", text(&used.agent)),
+        ("stream", or_null(used.stream.as_ref(), |on| text(format_args!("{:#x}", on.handle)))),
+        ("device", or_null(used.stream.as_ref(), |on| on.device.to_string())),
         ("position", used.position.to_string()),
         ("site", or_null(used.site.as_ref(), site)),
         ("label", or_null(used.label.as_ref(), |label| text(label))),
