@@ -4,11 +4,11 @@
 pub(crate) use pinlane_emulator::asked_for;
 #[doc(inline)]
 pub use pinlane_emulator::{
-    BatchEntry, Builder, Callers, CaptureMode, CreatedMemory, DeclaredUse, Emulator, Execution,
-    Exploration, Explored, FailedRun, Fault, Finding, FindingKind, Frame, HandOver, Held, Kind,
-    Lines, MappedAccess, MemoryKind, Outcome, Plane, PoolFigure, PoolId, Race, RacingAccess,
-    RacingMemory, RacingUse, Repeat, Replay, SharedMemory, Side, Site, SourceOrder, Target,
-    Unreadable, Usage, explore, explore_orders, explore_steps,
+    BatchEntry, Builder, Callers, CaptureInfo, CaptureMode, CreatedMemory, DeclaredUse, Emulator,
+    Execution, Exploration, Explored, FailedRun, Fault, Finding, FindingKind, Frame, HandOver,
+    Held, Kind, Lines, MappedAccess, MemoryKind, Outcome, Plane, PoolFigure, PoolId, Race,
+    RacingAccess, RacingMemory, RacingUse, Repeat, Replay, SharedMemory, Side, Site, SourceOrder,
+    Target, Unreadable, Usage, explore, explore_orders, explore_steps,
 };
 
 /// Findings name lines of the program, not of this crate.

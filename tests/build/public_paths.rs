@@ -19,11 +19,11 @@ mod seam {
 mod device {
     pub use pinlane::driver::emulated::Emulator as ByTheDriver;
     pub use pinlane::emulated::{
-        BatchEntry, Builder, Callers, CaptureMode, CreatedMemory, DeclaredUse, Emulator, Execution,
-        Exploration, Explored, FailedRun, Fault, Finding, FindingKind, Frame, HandOver, Held, Kind,
-        Lines, MappedAccess, MemoryKind, Outcome, Plane, PoolFigure, PoolId, Race, RacingAccess,
-        RacingMemory, RacingUse, Repeat, Replay, SharedMemory, Side, Site, SourceOrder, Target,
-        Unreadable, Usage, explore, explore_orders, explore_steps,
+        BatchEntry, Builder, Callers, CaptureInfo, CaptureMode, CreatedMemory, DeclaredUse,
+        Emulator, Execution, Exploration, Explored, FailedRun, Fault, Finding, FindingKind, Frame,
+        HandOver, Held, Kind, Lines, MappedAccess, MemoryKind, Outcome, Plane, PoolFigure, PoolId,
+        Race, RacingAccess, RacingMemory, RacingUse, Repeat, Replay, SharedMemory, Side, Site,
+        SourceOrder, Target, Unreadable, Usage, explore, explore_orders, explore_steps,
     };
 }
 

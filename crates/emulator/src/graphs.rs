@@ -116,7 +116,9 @@ impl Machine {
             return Err(CudaCode::INVALID_VALUE);
         }
         self.check_room(&nodes, &left)?;
-        if let Some((position, knowledge)) = last {
+        if let Some((position, knowledge)) = last
+            && position.stream != on
+        {
             let agent = self.streams.get(on).expect("found by the caller").agent;
             knowledge.iter().for_each(|told| self.races.learns(agent, told));
             self.submit(on, vec![position], Action::Join)?;
