@@ -6,7 +6,7 @@ pub(crate) use pinlane_emulator::asked_for;
 pub use pinlane_emulator::{
     BatchEntry, Builder, Callers, CaptureInfo, CaptureMode, CreatedMemory, DeclaredUse, Emulator,
     Execution, Exploration, Explored, FailedRun, Fault, Finding, FindingKind, Frame, HandOver,
-    Held, Kind, Lines, MappedAccess, MemoryKind, Outcome, Plane, PoolFigure, PoolId, Race,
+    Held, Kind, Lines, MappedAccess, MemoryKind, Note, Outcome, Plane, PoolFigure, PoolId, Race,
     RacingAccess, RacingMemory, RacingUse, Repeat, Replay, SharedMemory, Side, Site, SourceOrder,
     Target, Unreadable, Usage, explore, explore_orders, explore_steps,
 };

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use pinlane_emulator::{Callers, Lines, Site};
+use pinlane_emulator::{Callers, Lines, Note, Site};
 
 use crate::{environment, python};
 
@@ -193,7 +193,8 @@ unsafe extern "C" fn note_own(
 
 /// How a machine finds lines.
 pub fn all() -> Lines {
-    Lines { look_up, callers: late_callers, here: python::here }
+    let (note, noted) = (python::note, |note: &Note| python::noted(note).map(Callers::of));
+    Lines { look_up, callers: late_callers, here: python::here, note, noted }
 }
 
 /// What stands for the frames of Python, or else the callers.

@@ -13,7 +13,7 @@ use super::races::{Knowledge, Lines, label_calls};
 use super::schedule::execution::Execution;
 use super::schedule::{Path, Replay};
 use super::shared::Shared;
-use super::watch::Watcher;
+use super::watch::{Watcher, note_by};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, Driver, DriverResult, Ordinal, RawStream};
 
@@ -290,6 +290,7 @@ impl Emulator {
     /// Findings name the lines of calls, by their [`Callers`](super::Callers), and of accesses by
     /// the host. The functions are called under the machine's lock, and make no call.
     pub fn look_up_lines(&self, lines: Lines) {
+        note_by(lines.note);
         self.with(|machine| machine.races.look_up_sites(lines));
     }
 

@@ -92,7 +92,7 @@ pub use memory::pools::PoolId;
 pub use operation::declared::DeclaredUse;
 #[doc(hidden)]
 pub use races::leave_out;
-pub use races::{Callers, Frame, Lines};
+pub use races::{Callers, Frame, Lines, Note};
 pub use races::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
 pub use schedule::{Execution, Replay};
 #[doc(hidden)]

@@ -1,5 +1,7 @@
 //! The frames of a thread: which code objects run, and at which instructions.
 
+use pinlane_emulator::Note;
+
 use super::interpreter::Interpreter;
 use super::known::{self, Chain, Known, Place};
 use super::layout::{Instructions, Layout, NO_CODE, Objects};
@@ -29,6 +31,42 @@ pub fn here(python: &Interpreter) -> Option<usize> {
         }
     }
     of_main_thread(python)
+}
+
+/// Notes the frames that the calling thread is in, the innermost first: of each the address of its
+/// code object, and its instruction. Takes no lock and allocates nothing.
+pub fn note(python: &Interpreter, frames: &mut Note) {
+    let Some(state) = python.this_thread().filter(|_| python.fits()) else { return };
+    let layout = &python.objects.layout;
+    // SAFETY: as in `here`: the thread is in the instruction that a signal has interrupted.
+    let own = unsafe { Own::new() };
+    let mut next = current(&own, layout, state);
+    for pair in frames.as_chunks_mut::<2>().0 {
+        let read = loop {
+            let Some(frame) = next.filter(|&frame| frame != 0) else { return };
+            let Some(read) = Frame::read(&own, layout, frame) else { return };
+            next = Some(read.previous);
+            if read.has_code {
+                break read;
+            }
+        };
+        *pair = [read.code, read.offset as usize];
+    }
+}
+
+/// The number of the chain of frames that were noted. Their code objects may be gone by now.
+#[cold]
+pub fn noted(python: &Interpreter, frames: &Note) -> Option<usize> {
+    let mut known = known::lock();
+    let (mut chain, mut own) = (Chain::default(), None);
+    for &[code, offset] in frames.as_chunks::<2>().0.iter().take_while(|[code, _]| *code != 0) {
+        let (code, is_own) = known.code(&python.objects, &Changing, code)?;
+        let place = Place { code, offset: offset as u32 };
+        chain.add(place);
+        own = own.or(is_own.then_some(place));
+    }
+    chain.own = own.or(chain.first())?;
+    known.number_of(chain)
 }
 
 #[cold]

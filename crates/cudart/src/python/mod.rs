@@ -21,7 +21,8 @@
 //!   main thread, which stand for a thread without Python, are read by the system, which fails
 //!   where a load would fault.
 //! * Code objects are freed, and others get their addresses. So one that was met is known by its
-//!   contents.
+//!   contents. Only the handler of watchpoints, which must not allocate, notes addresses; they are
+//!   read at the next call, by the system.
 //! * What does not fit ends the search for good, with a message: then there are no lines of Python.
 
 mod check;
@@ -35,7 +36,7 @@ mod place;
 mod source;
 mod text;
 
-use pinlane_emulator::Site;
+use pinlane_emulator::{Note, Site};
 
 use self::interpreter::Interpreter;
 
@@ -62,6 +63,18 @@ pub fn at_call() -> Option<usize> {
 /// The line that the calling thread is in. May be called in the handler of a fault.
 pub fn here() -> Option<Site> {
     known::site(frames::here(Interpreter::of_process()?)?)
+}
+
+/// Notes the frames that the calling thread is in: in the handler of any signal.
+pub fn note(frames: &mut Note) {
+    if let Some(python) = Interpreter::of_process() {
+        frames::note(python, frames);
+    }
+}
+
+/// What stands for these frames, as [`at_call`] for those of a call.
+pub fn noted(frames: &Note) -> Option<usize> {
+    Some(TAG | frames::noted(Interpreter::of_process()?, frames)?)
 }
 
 /// The line that [`at_call`] stands for.

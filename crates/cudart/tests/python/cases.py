@@ -154,6 +154,20 @@ def with_gil():
     memory[7] = 1  # write with_gil
 
 
+def loaded():
+    """Reads the destination of a download, whose pages cannot be closed."""
+    plain = (ctypes.c_ubyte * PAGE)()
+    must(cuda.cudaHostRegister(plain, ctypes.c_size_t(PAGE), 0))
+
+    def loads():
+        return plain[0]  # load
+
+    must(cuda.cudaMemcpyAsync(plain, device, ctypes.c_size_t(PAGE), 2, stream))
+    loads()
+    must(cuda.cudaStreamSynchronize(stream))
+    must(cuda.cudaHostUnregister(plain))
+
+
 globals()[case]()
 cuda.cudaStreamSynchronize(stream)
 print("done")

@@ -309,3 +309,20 @@ fn a_version_that_is_not_known_has_no_lines_and_says_so_once() {
         eprintln!("skipped: there is no CPython of 3.6 to 3.9");
     }
 }
+
+#[test]
+fn a_load_that_a_watchpoint_sees_has_its_line() {
+    if !pinlane_emulator::Emulator::watchpoints_are_lent() {
+        return;
+    }
+    in_all("loaded", &[], |ran| {
+        let [finding] = &ran.findings[..] else { panic!("{}: {:?}", ran.version, ran.run) };
+        let load = &finding["race"]["second"];
+        let file = script().to_str().expect("UTF-8").to_owned();
+        let expected = (file.clone(), marked("load"), "loads".to_owned());
+        assert_eq!(place(&load["site"]), expected, "{}: {finding}", ran.version);
+        let led_there = callers(&load["site"]).into_iter().map(|(_, _, function)| function);
+        let led_there: Vec<String> = led_there.collect();
+        assert_eq!(led_there, ["loads", "loaded", "<module>"], "{}", ran.version);
+    });
+}

@@ -51,7 +51,7 @@ pub(super) use self::clock::{Agent, Called, Epoch, Knowledge};
 pub(super) use self::label::label_calls;
 pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
 pub(super) use self::rows::Rows;
-pub use self::site::{Callers, Frame, Lines, Site, leave_out};
+pub use self::site::{Callers, Frame, Lines, Note, Site, leave_out};
 
 /// An event as the checker knows it.
 #[derive(Debug)]
@@ -162,6 +162,11 @@ impl Races {
     /// Calls are known by their callers, whose lines are found so.
     pub(super) fn look_up_sites(&mut self, lines: Lines) {
         self.sites.look_up_by(lines);
+    }
+
+    /// What stands for a place that a handler has noted: its callers, or an interpreter's line.
+    pub(super) fn noted(&self, callers: Callers, note: &Note) -> Callers {
+        self.sites.noted(callers, note)
     }
 
     /// Where the call is made, if calls are known by their callers.

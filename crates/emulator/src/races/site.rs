@@ -282,7 +282,14 @@ pub struct Lines {
     pub callers: fn() -> Callers,
     /// The line that the thread is in, outside of any call, if an interpreter runs it.
     pub here: fn() -> Option<Site>,
+    /// Notes the same in the handler of a signal: it takes no lock and allocates nothing.
+    pub note: fn(&mut Note),
+    /// What stands for a note; `None` if no interpreter ran the thread.
+    pub noted: fn(&Note) -> Option<Callers>,
 }
+
+/// Where an interpreter was, in words that only it understands; all 0 if none ran the thread.
+pub type Note = [usize; 16];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Place {
@@ -331,6 +338,12 @@ impl Sites {
     #[cold]
     pub(super) fn of_host(&self) -> Option<Site> {
         self.lines.and_then(|lines| (lines.here)()).or_else(Site::capture)
+    }
+
+    /// What stands for a place that a handler has noted.
+    #[cold]
+    pub(super) fn noted(&self, callers: Callers, note: &Note) -> Callers {
+        self.lines.and_then(|lines| (lines.noted)(note)).unwrap_or(callers)
     }
 
     pub(super) fn are_looked_up(&self) -> bool {
@@ -490,6 +503,8 @@ mod tests {
             look_up: |callers| Some(Site::new("a".into(), callers.0[0] as u32)),
             callers: || Callers::of(43),
             here: || None,
+            note: |_| {},
+            noted: |_| None,
         });
         let line = |sites: &mut Sites| {
             let current = sites.current();

@@ -9,6 +9,7 @@
 use std::ops::Range;
 
 use super::places::BLOCKS;
+use super::points::Hit;
 use super::{Watched, destinations, view};
 use crate::machine::Machine;
 use crate::races::RacingAccess;
@@ -86,12 +87,12 @@ impl Machine {
     /// Reports the reads of destinations that threads have made since the machine was last locked.
     #[cold]
     pub(crate) fn report_reads(&mut self) {
-        for (read, callers) in self.destinations.take_hits() {
+        for Hit { read, callers, note } in self.destinations.take_hits() {
             let is_lost = |device: Ordinal| self.devices[device as usize].lost.is_some();
             if !self.destinations.have(&read, is_lost) {
                 continue;
             }
-            let current = callers.exchange();
+            let current = self.races.noted(callers, &note).exchange();
             self.races.begin_turn();
             self.races.host_access(read.start as u64, read.len() as u64, RacingAccess::Read);
             self.report_races();

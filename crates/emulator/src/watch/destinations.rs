@@ -18,10 +18,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::places::Places;
-use super::points::{self, Point};
+use super::points::{self, Hit, Point};
 use super::{owner, watchpoint};
 use crate::memory::host::{Access, HostUse};
-use crate::races::{Callers, Epoch};
+use crate::races::Epoch;
 use crate::words::thread::{is_held, this_thread};
 use pinlane_driver::Ordinal;
 
@@ -162,7 +162,7 @@ impl Destinations {
     }
 
     /// What threads have read of destinations since the last call, and where.
-    pub(crate) fn take_hits(&self) -> Vec<(Range<usize>, Callers)> {
+    pub(crate) fn take_hits(&self) -> Vec<Hit> {
         if !points::are_hit() {
             return Vec::new();
         }

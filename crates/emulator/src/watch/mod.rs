@@ -50,7 +50,7 @@ use std::ops::Range;
 pub(super) use self::calls::must_be_said;
 pub(super) use self::destinations::{Destinations, are_new};
 pub(super) use self::owner::{exchange, sees_faults};
-pub(super) use self::points::are_hit;
+pub(super) use self::points::{are_hit, note_by};
 pub(super) use self::sides::Sides;
 #[cfg(test)]
 pub(super) use self::signal::STEPS;

@@ -22,12 +22,13 @@
 use std::ffi::{c_int, c_void};
 use std::hint;
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::stack;
 use super::watchpoint::{self, Watchpoint};
 use crate::memory::look::{Look, look};
-use crate::races::Callers;
+use crate::races::{Callers, Note};
 use crate::words::thread::is_held;
 use pinlane_base::process::Process;
 
@@ -51,6 +52,24 @@ static PLACES: [Place; MOST] = [const { Place::vacant() }; MOST];
 /// The hits that no machine has taken yet.
 static HITS: AtomicUsize = AtomicUsize::new(0);
 
+/// What notes where an interpreter is.
+static NOTES: OnceLock<fn(&mut Note)> = OnceLock::new();
+
+/// From now on the handler also notes by this where an interpreter is. The first one counts.
+pub(crate) fn note_by(note: fn(&mut Note)) {
+    let _ = NOTES.set(note);
+}
+
+/// A read of a destination.
+#[derive(Debug)]
+pub(crate) struct Hit {
+    /// The bytes.
+    pub(crate) read: Range<usize>,
+    /// Where it was.
+    pub(crate) callers: Callers,
+    pub(crate) note: Note,
+}
+
 /// A destination that is watched, as the handler knows it.
 #[derive(Debug)]
 struct Place {
@@ -65,6 +84,7 @@ struct Place {
     /// The word, then the guards.
     points: [Watchpoint; 3],
     callers: [AtomicUsize; Callers::MOST],
+    note: [AtomicUsize; size_of::<Note>() / size_of::<usize>()],
 }
 
 impl Place {
@@ -78,6 +98,7 @@ impl Place {
             traps: AtomicU32::new(0),
             points: [const { Watchpoint::none() }; 3],
             callers: [const { AtomicUsize::new(0) }; Callers::MOST],
+            note: [const { AtomicUsize::new(0) }; size_of::<Note>() / size_of::<usize>()],
         }
     }
 
@@ -107,6 +128,9 @@ impl Place {
         let traps = self.traps.fetch_add(1, Ordering::Relaxed) + 1;
         if is_hit && now.is_some() && now == was {
             note_callers(context, &self.callers);
+            let mut note = Note::default();
+            NOTES.get().iter().for_each(|write| write(&mut note));
+            self.note.iter().zip(note).for_each(|(word, new)| word.store(new, Ordering::Relaxed));
             HITS.fetch_add(1, Ordering::Relaxed);
             self.state.store(HIT, Ordering::Release);
         }
@@ -165,13 +189,14 @@ impl Point {
     }
 
     /// The bytes that were read, and where that was: once.
-    pub(super) fn take_hit(&self) -> Option<(Range<usize>, Callers)> {
+    pub(super) fn take_hit(&self) -> Option<Hit> {
         let (now, next) = (HIT, SPENT);
         let state = &self.place.state;
         state.compare_exchange(now, next, Ordering::Acquire, Ordering::Relaxed).ok()?;
         HITS.fetch_sub(1, Ordering::Relaxed);
         let callers = self.place.callers.each_ref().map(|at| at.load(Ordering::Relaxed));
-        Some((self.place.word(), Callers(callers)))
+        let note = self.place.note.each_ref().map(|word| word.load(Ordering::Relaxed));
+        Some(Hit { read: self.place.word(), callers: Callers(callers), note })
     }
 }
 
@@ -301,7 +326,7 @@ mod tests {
         assert!(point.take_hit().is_none());
         memory.load::<u8>(66);
         assert!(are_hit());
-        let (read, callers) = point.take_hit().expect("a hit");
+        let Hit { read, callers, .. } = point.take_hit().expect("a hit");
         assert!(read == memory.destination() && callers != Callers::NONE);
         memory.load::<u8>(66);
         assert!(point.take_hit().is_none());
