@@ -28,7 +28,6 @@ enum : unsigned {
   cudaMemAttachHost = 2,
   cudaMemAttachSingle = 4,
   cudaEventBlockingSync = 1,
-  cudaEventInterprocess = 4,
   cudaEventRecordExternal = 1,
   cudaEventWaitExternal = 1,
   cudaDeviceScheduleSpin = 1,

@@ -84,6 +84,7 @@ fn what_a_launch_leaves_is_freed_by_the_program_or_the_next_launch() {
         assert_eq!(run(&gpu, exec, on), Err(CudaCode::INVALID_VALUE), "it is not freed");
         gpu.free_async(on, memory).unwrap();
         run(&gpu, exec, on).unwrap();
+        synchronize(&gpu, on);
         gpu.free(memory).unwrap();
         gpu.graph_destroy(exec).unwrap();
         let exec = gpu.graph_instantiate(graph, true).unwrap();
