@@ -10,7 +10,7 @@
 //!   rows      uses that are rows                                 site    where calls are made
 //!   report    races as values and texts
 //!   function  the host function that runs                        label   what calls are made for
-//!   trail     the steps that led there
+//!   trail     the steps that led there                       side    what a copy that has run used
 //! ```
 //!
 //! # Invariants
@@ -29,6 +29,7 @@ mod memory;
 mod report;
 mod rows;
 mod shadow;
+mod side;
 mod site;
 mod trail;
 
@@ -51,6 +52,7 @@ pub(super) use self::clock::{Agent, Called, Epoch, Knowledge};
 pub(super) use self::label::label_calls;
 pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
 pub(super) use self::rows::Rows;
+pub(super) use self::side::Side;
 pub use self::site::{Callers, Frame, Lines, Note, Site, leave_out};
 
 /// An event as the checker knows it.
@@ -106,24 +108,6 @@ impl View for Eyes<'_> {
 
     fn is_settled(&self, epoch: Epoch) -> bool {
         self.agents.is_settled(epoch)
-    }
-}
-
-/// The host's side of a copy that has run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Side {
-    pub(super) by: Epoch,
-    pub(super) call: Call,
-    /// What the copy does to it.
-    pub(super) access: RacingAccess,
-    pub(super) start: usize,
-    pub(super) bytes: usize,
-    pub(super) called: Called,
-}
-
-impl Side {
-    pub(super) fn overlaps(&self, start: usize, bytes: usize) -> bool {
-        self.start < start.saturating_add(bytes) && start < self.start + self.bytes
     }
 }
 
