@@ -214,7 +214,7 @@ impl Emulator {
     /// # Errors
     ///
     /// [`CudaCode::MEMORY_ALLOCATION`] if the pool or its device has not enough memory.
-    /// [`CudaCode::NOT_SUPPORTED`] on a capturing stream, for pools of other memory than a device's.
+    /// [`CudaCode::NOT_SUPPORTED`] on a capturing stream, unless the pool has memory of a device.
     pub fn malloc_async(
         &self,
         stream: RawStream,

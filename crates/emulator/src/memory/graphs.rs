@@ -1,8 +1,9 @@
-//! Memory that graphs allocate. Its address is fixed when the allocation is captured, and stays taken
-//! while a graph can allocate it again; its bytes are there from a launch on until they are freed.
+//! Memory that graphs allocate. Its address is fixed when the allocation is captured, and stays
+//! taken while a graph can allocate it again; its bytes are there from a launch on until they are
+//! freed.
 //!
-//! Calls of launches and frees say whether it is allocated, as for other memory. Several of them may
-//! be pending at a time.
+//! Calls of launches and frees say whether it is allocated, as for other memory. Several of them
+//! may be pending at a time.
 
 use crate::memory::device::{ALIGNMENT, Allocation, DeviceMemory};
 use pinlane_driver::{DevicePtr, DriverResult, Ordinal};

@@ -311,9 +311,9 @@ impl Races {
     }
 
     /// A stream will wait for that.
-    pub(super) fn learns(&mut self, stream: Agent, told: &Knowledge) {
+    pub(super) fn learns(&mut self, stream: Agent, of: &Knowledge) {
         if self.on {
-            self.agents.learn(stream, told);
+            self.agents.learn(stream, of);
         }
     }
 
