@@ -260,6 +260,32 @@ class Uses(unittest.TestCase):
         self.assert_no_race(lambda x, y, i: x[3, :0].zero_(), lambda x, y, i: x.zero_())
 
 
+    def test_an_index_into_a_part_of_a_tensor_uses_no_other_part(self):
+        def left(first, last):
+            return lambda x, y, i: x[:, :512].index_select(0, i[first:last])
+
+        def zero(rows, columns):
+            return lambda x, y, i: x[rows, columns].zero_()
+
+        every, few = slice(None), slice(20, 30)
+        self.assert_no_race(left(0, 64), zero(every, slice(512, None)))
+        self.assert_races(left(0, 64), zero(every, slice(511, None)))
+        self.assert_no_race(left(0, 20), zero(few, slice(512)))
+        self.assert_no_race(left(30, 64), zero(few, slice(512)))
+        self.assert_races(left(0, 21), zero(few, slice(512)))
+        odd = zero(every, slice(1, None, 2))
+        self.assert_no_race(lambda x, y, i: x[:, ::2].index_select(0, i), odd)
+        self.assert_no_race(lambda x, y, i: x[:, ::2].index_select(1, i), odd)
+        self.assert_no_race(lambda x, y, i: x[:, ::2].gather(0, i[:, None].expand(64, 512)), odd)
+        self.assert_races(lambda x, y, i: x[:, ::2].index_select(1, i), zero(63, 126))
+        self.assert_no_race(lambda x, y, i: x[:, ::2].index_select(1, i), zero(every, 128))
+
+        def pairs(x, y, i):
+            return x.view(64, 32, 32)[i[:4], i[:4]]
+
+        self.assert_no_race(pairs, lambda x, y, i: x.view(64, 32, 32)[3, 4].zero_())
+        self.assert_races(pairs, lambda x, y, i: x.view(64, 32, 32)[3, 3, 31:].zero_())
+
     def test_indices_of_columns_use_the_columns(self):
         def columns(first, last):
             return lambda x, y, i: x.index_select(1, i[first:last])

@@ -75,6 +75,7 @@ const ALLOWED: [Allowed; 4] = [
             "calls/graphs.rs is_capturing",
             "calls/graphs.rs stream_capture",
             "calls/ipc.rs share",
+            "calls/kernels.rs storage_of",
             "calls/managed.rs check_managed",
             "calls/managed.rs last_prefetch",
             "calls/mapped.rs created_memory",

@@ -25,9 +25,9 @@ typedef struct {
 /* Enqueues a kernel on a stream (cudaStream_t; NULL is the legacy default stream).
  *
  * work(data) runs when the kernel's turn comes, on any thread, once for each launch of a graph that
- * has captured it. All memory of devices and all page-locked memory is then open to it, and to
- * other threads that work for it. It makes no CUDA call, waits for no thread that makes one, and
- * does not unwind.
+ * has captured it. It uses device memory where pinlane_storage says. If some of the declared uses
+ * are of page-locked memory, all of that is then open to it, and to other threads that work for it.
+ * It makes no CUDA call, waits for no thread that makes one, and does not unwind.
  *
  * drop(data) is called once when data is no longer needed: also if this function fails, when the
  * graph that has captured the launch is destroyed, or at the end of the process if work never ran.
@@ -50,6 +50,12 @@ typedef struct {
  * work. */
 int pinlane_launch(const char *name, void *stream, const pinlane_use *uses, size_t count,
                    void (*work)(void *), void *data, void (*drop)(void *));
+
+/* Where work finds the bytes of an address of device memory. No program can use them at the address
+ * itself. Neighbours are neighbours there too, and the answer for an address never changes. Any
+ * other address is its own answer. Not inside work, where it returns NULL: ask before the launch.
+ * Uses are declared by the addresses of the device. */
+void *pinlane_storage(const void *address);
 
 /* Only inside work, or on a thread that works for it: uses that depend on data, such as the rows
  * that an index names. They are checked and noted when work has returned. Elsewhere it does

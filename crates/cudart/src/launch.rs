@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Mutex;
 
+use pinlane_base::sanitizer::ours;
 use pinlane_driver::CudaCode;
 use pinlane_emulator::{DeclaredUse, Emulator};
 
@@ -12,6 +13,7 @@ use crate::abi::Handle;
 use crate::boundary;
 use crate::data::{Data, Function, locked};
 use crate::driver::contexts::stream;
+use crate::machine;
 use crate::stand_ins::kept;
 
 /// `pinlane_use`
@@ -104,6 +106,17 @@ unsafe extern "C" fn pinlane_launch(
 unsafe fn text<'a>(text: *const c_char) -> Option<Cow<'a, str>> {
     // SAFETY: not NULL, so it is a text of C: promised by the caller.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
+}
+
+/// See `pinlane_dropin.h`.
+#[unsafe(no_mangle)]
+extern "C" fn pinlane_storage(address: *const c_void) -> *mut c_void {
+    if boundary::is_in_kernel() {
+        return std::ptr::null_mut();
+    }
+    let process = machine::process().filter(|_| !machine::is_forked());
+    let found = ours(|| process.and_then(|process| process.gpu.storage_of(address.addr() as u64)));
+    found.map_or(address.cast_mut(), |storage| storage.as_ptr().cast())
 }
 
 /// See `pinlane_dropin.h`.

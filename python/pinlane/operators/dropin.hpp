@@ -23,16 +23,20 @@ struct DropIn {
   /// A launch whose work computes, and the uses that it declares.
   int (*launch)(const char*, void*, const pinlane_use*, size_t, void (*)(void*), void*,
                 void (*)(void*));
+  /// Where work finds the bytes of an address of device memory. Not inside work.
+  void* (*storage)(const void*);
   /// Uses that work finds out.
   void (*used)(const pinlane_use*, size_t);
   std::string missing;
 
   DropIn() {
     find(launch, "pinlane_launch");
+    find(storage, "pinlane_storage");
     find(used, "pinlane_used");
     find(label_call, "pinlane_label");
     find(unsupported_call, "pinlane_unsupported");
     if (!launch) missing = "pinlane_launch";
+    if (!storage) missing = "pinlane_storage";
     if (!used) missing = "pinlane_used";
   }
 

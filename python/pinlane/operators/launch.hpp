@@ -46,17 +46,17 @@ inline void launch(std::unique_ptr<Work> work, const Uses& uses, c10::DeviceInde
   Failures::get().raise();
 }
 
-/// An operator with arguments and results of the host at the device's addresses.
+/// An operator with arguments and results of the host that have the device's bytes.
 struct Computation : Work {
   Operator* op;
   std::vector<IValue> arguments;
   std::vector<at::Tensor> results;  // undefined where the operator has none
   Random random;
-  bool named = false;
+  const void* first = nullptr;  // the device's address of the first argument, if an index names it
 
   void run() override {
-    if (named) {
-      const Uses uses = named_uses(*op, arguments);
+    if (first) {
+      const Uses uses = named_uses(*op, arguments, static_cast<const char*>(first));
       if (!uses.empty()) drop_in().used(uses.data(), uses.size());
     }
     Stack stack(arguments);
@@ -142,9 +142,10 @@ inline void launch_computation(Operator& op, const std::vector<IValue>& argument
   Uses uses;
   Name name(op.name);
   bool writes = false;
-  work->named = op.named != Named::No && arguments[0].toTensor().numel() > 0;
+  if (op.named != Named::No && arguments[0].toTensor().numel() > 0)
+    work->first = arguments[0].toTensor().const_data_ptr();
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const bool later = i == 0 && work->named;
+    const bool later = i == 0 && work->first;
     name.add(arguments[i]);
     work->arguments.push_back(moved(arguments[i], c10::kCPU, [&](const at::Tensor& t) {
       if (!t.is_cuda()) return by_value(t);

@@ -5,18 +5,12 @@
 #include "uses.hpp"
 
 #include <ATen/ops/broadcast_tensors.h>
+#include <numeric>
 
 namespace pinlane {
 
 /// More ranges than this become fewer, longer ones.
 constexpr size_t MOST_RANGES = 4096;
-
-/// Elements by their offsets, and what belongs to each of them.
-struct Pieces {
-  std::vector<int64_t> offsets;  // in elements
-  int64_t item = 1;              // the size of an element
-  Levels levels;
-};
 
 struct Range {
   int64_t start, end;
@@ -36,53 +30,84 @@ inline std::vector<Range> joined(const std::vector<Range>& ranges, int64_t gap) 
   return fewer;
 }
 
-/// The ranges of offsets that follow each other.
-inline std::vector<Range> runs_of(std::vector<int64_t>& offsets) {
-  std::vector<Range> runs;
-  if (offsets.empty()) return runs;
-  const auto last = static_cast<size_t>(*std::max_element(offsets.begin(), offsets.end()));
-  if (offsets.size() < 64 || last / 64 > offsets.size()) {
-    std::sort(offsets.begin(), offsets.end());
-    for (int64_t offset : offsets) add_range(runs, {offset, offset + 1}, 0);
-    return runs;
+/// A set of numbers from 0 to a limit. It ignores others.
+class Numbers {
+ public:
+  Numbers() = default;
+
+  /// At most so many will be added.
+  Numbers(int64_t limit, int64_t most) : is_dense(limit / 64 <= std::max<int64_t>(most, 64)) {
+    if (is_dense)
+      bits.resize(limit / 64 + 1);
+    else
+      listed.reserve(most);
   }
-  std::vector<uint64_t> seen(last / 64 + 1);
-  for (int64_t offset : offsets) seen[offset / 64] |= uint64_t{1} << (offset % 64);
-  for (size_t word = 0; word < seen.size(); ++word) {
-    const auto base = static_cast<int64_t>(word) * 64;
-    if (seen[word] == ~uint64_t{0}) {
-      add_range(runs, {base, base + 64}, 0);
-      continue;
-    }
-    for (uint64_t bits = seen[word]; bits; bits &= bits - 1) {
-      const int64_t offset = base + __builtin_ctzll(bits);
-      add_range(runs, {offset, offset + 1}, 0);
-    }
+
+  void add(int64_t number) {
+    const auto word = static_cast<size_t>(number / 64);
+    if (!is_dense)
+      listed.push_back(number);
+    else if (word < bits.size())
+      bits[word] |= uint64_t{1} << (number % 64);
   }
-  return runs;
-}
+
+  /// The ranges of numbers that follow each other.
+  std::vector<Range> ranges() {
+    std::vector<Range> found;
+    std::sort(listed.begin(), listed.end());
+    for (int64_t number : listed) add_range(found, {number, number + 1}, 0);
+    for (size_t word = 0; word < bits.size(); ++word) {
+      const auto base = static_cast<int64_t>(word) * 64;
+      uint64_t left = bits[word];
+      while (left) {
+        const int from = __builtin_ctzll(left);
+        const uint64_t ends = ~left & (~uint64_t{0} << from);
+        const int to = ends ? __builtin_ctzll(ends) : 64;
+        add_range(found, {base + from, base + to}, 0);
+        left = ends ? left & (~uint64_t{0} << to) : 0;
+      }
+    }
+    return found;
+  }
+
+ private:
+  bool is_dense = true;
+  std::vector<uint64_t> bits;
+  std::vector<int64_t> listed;
+};
+
+/// What an index names: one piece for each number, `unit` bytes from one number to the next. A
+/// piece is an element and what the levels add to it.
+struct Pieces {
+  Numbers numbers;
+  int64_t unit = 1;
+  int64_t item = 1;  // the size of an element
+  Levels levels;
+};
 
 inline void add_pieces(Uses& uses, const char* start, Pieces pieces, bool writes) {
-  auto runs = runs_of(pieces.offsets);
-  const int64_t item = pieces.item;
+  auto runs = pieces.numbers.ranges();
+  const int64_t item = pieces.item, unit = pieces.unit;
   Uses shape;
   add_levels(shape, nullptr, item, pieces.levels, writes);
-  if (shape.size() == 1 && shape[0].rows == 1) {
-    const auto bytes = static_cast<int64_t>(shape[0].bytes);
-    std::vector<Range> ranges;
+  // Whether some pieces side by side take as many uses as one of them.
+  const bool together = unit <= item || (shape.size() == 1 && shape[0].rows == 1);
+  if (!together) {
+    std::vector<Range> single;
     for (const Range& run : runs)
-      add_range(ranges, {run.start * item, (run.end - 1) * item + bytes}, 0);
-    for (int64_t gap = bytes; ranges.size() > MOST_RANGES; gap *= 2) ranges = joined(ranges, gap);
-    for (const Range& range : ranges) {
-      uses.push_back({start + range.start, static_cast<size_t>(range.end - range.start), 1, 0,
-                      writes});
-    }
-    return;
+      for (int64_t number = run.start; number < run.end; ++number)
+        single.push_back({number, number + 1});
+    runs = std::move(single);
   }
   for (int64_t gap = 1; runs.size() * shape.size() > MOST_RANGES && runs.size() > 1; gap *= 2)
     runs = joined(runs, gap);
-  for (const Range& run : runs)
-    add_levels(uses, start + run.start * item, (run.end - run.start) * item, pieces.levels, writes);
+  for (const Range& run : runs) {
+    auto levels = pieces.levels;
+    const int64_t count = run.end - run.start;
+    if (together) add_level(levels, count, unit);
+    const int64_t block = together ? item : item + (count - 1) * unit;
+    add_levels(uses, start + run.start * unit, block, std::move(levels), writes);
+  }
 }
 
 inline bool is_mask(const at::Tensor& index) {
@@ -99,21 +124,37 @@ inline bool find(int64_t& index, int64_t size) {
   return 0 <= index && index < size;
 }
 
+/// Makes room for numbers that are sums of an index into each dimension times its stride, which
+/// come to be counted in units.
+inline void make_room(Pieces& to, c10::IntArrayRef sizes, c10::DimVector& strides, int64_t most) {
+  int64_t unit = 0, last = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    unit = std::gcd(unit, strides[d]);
+    last += (sizes[d] - 1) * strides[d];
+  }
+  unit = std::max<int64_t>(unit, 1);
+  for (int64_t& stride : strides) stride /= unit;
+  to.unit = unit * to.item;
+  to.numbers = Numbers(last / unit, most);
+}
+
 inline void name_along_dimension(Pieces& to, const at::Tensor& self, int64_t dimension,
                                  const at::Tensor& index) {
-  to.item = static_cast<int64_t>(self.element_size());
+  const auto numbers = as_numbers(index);
   if (self.dim() == 0) {
-    if (index.numel()) to.offsets.push_back(0);
+    to.numbers = Numbers(0, 1);
+    if (index.numel()) to.numbers.add(0);
     return;
   }
   dimension = at::maybe_wrap_dim(dimension, self.dim());
   for (int64_t d = 0; d < self.dim(); ++d)
     if (d != dimension) add_level(to.levels, self.size(d), self.stride(d) * to.item);
-  const auto numbers = as_numbers(index);
+  c10::DimVector strides{self.stride(dimension)};
+  make_room(to, {self.size(dimension)}, strides, numbers.numel());
   const int64_t* at = numbers.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < numbers.numel(); ++i) {
     int64_t row = at[i];
-    if (find(row, self.size(dimension))) to.offsets.push_back(row * self.stride(dimension));
+    if (find(row, self.size(dimension))) to.numbers.add(row * strides[0]);
   }
 }
 
@@ -137,71 +178,74 @@ void each_offset(c10::IntArrayRef sizes, c10::IntArrayRef strides, F f) {
 
 inline void name_by_element(Pieces& to, const at::Tensor& self, int64_t dimension,
                             const at::Tensor& index) {
-  to.item = static_cast<int64_t>(self.element_size());
   if (self.dim() == 0) {
-    to.offsets.push_back(0);
+    to.numbers = Numbers(0, 1);
+    if (index.numel()) to.numbers.add(0);
     return;
   }
   dimension = at::maybe_wrap_dim(dimension, self.dim());
   const auto numbers = as_numbers(index.dim() == 0 ? index.reshape({1}) : index);
   const int64_t* at = numbers.const_data_ptr<int64_t>();
-  const int64_t size = self.size(dimension), stride = self.stride(dimension);
   c10::DimVector strides(self.strides());
-  strides[dimension] = 0;
-  to.offsets.reserve(numbers.numel());
+  make_room(to, self.sizes(), strides, numbers.numel());
+  const int64_t size = self.size(dimension), stride = std::exchange(strides[dimension], 0);
   each_offset(numbers.sizes(), strides, [&](int64_t offset) {
     int64_t row = *at++;
-    if (find(row, size)) to.offsets.push_back(offset + row * stride);
+    if (find(row, size)) to.numbers.add(offset + row * stride);
   });
 }
 
 inline void name_flat(Pieces& to, const at::Tensor& self, const at::Tensor& index) {
-  to.item = static_cast<int64_t>(self.element_size());
   const auto numbers = as_numbers(index);
+  c10::DimVector strides(self.strides());
+  make_room(to, self.sizes(), strides, numbers.numel());
   const int64_t* at = numbers.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < numbers.numel(); ++i) {
     int64_t element = at[i], offset = 0;
     if (!find(element, self.numel())) continue;
     for (int64_t d = self.dim(); d-- > 0; element /= self.size(d))
-      offset += element % self.size(d) * self.stride(d);
-    to.offsets.push_back(offset);
+      offset += element % self.size(d) * strides[d];
+    to.numbers.add(offset);
   }
 }
 
 inline void name_by_tensors(Pieces& to, const at::Tensor& self,
                             const std::vector<std::optional<at::Tensor>>& indices) {
-  to.item = static_cast<int64_t>(self.element_size());
   std::vector<at::Tensor> given;
-  std::vector<int64_t> dimensions;
+  c10::DimVector sizes, strides;
   for (int64_t d = 0; d < self.dim(); ++d) {
     if (d < static_cast<int64_t>(indices.size()) && indices[d] && indices[d]->defined()) {
       given.push_back(indices[d]->to(at::kLong));
-      dimensions.push_back(d);
+      sizes.push_back(self.size(d));
+      strides.push_back(self.stride(d));
     } else {
-      if (self.size(d) == 0) return;
       add_level(to.levels, self.size(d), self.stride(d) * to.item);
     }
   }
   given = at::broadcast_tensors(given);
   for (auto& index : given) index = index.contiguous();
-  for (int64_t i = 0; i < given.at(0).numel(); ++i) {
+  make_room(to, sizes, strides, given.at(0).numel());
+  for (int64_t i = 0; i < given[0].numel(); ++i) {
     int64_t offset = 0;
     bool inside = true;
     for (size_t k = 0; k < given.size(); ++k) {
       int64_t row = given[k].const_data_ptr<int64_t>()[i];
-      inside = inside && find(row, self.size(dimensions[k]));
-      offset += row * self.stride(dimensions[k]);
+      inside = inside && find(row, sizes[k]);
+      offset += row * strides[k];
     }
-    if (inside) to.offsets.push_back(offset);
+    if (inside) to.numbers.add(offset);
   }
 }
 
-/// The uses of the first argument, which are unknown at the launch.
-inline Uses named_uses(const Operator& op, const std::vector<IValue>& arguments) {
+/// The uses of the first argument, which are unknown at the launch; on the device it begins at
+/// `start`.
+inline Uses named_uses(const Operator& op, const std::vector<IValue>& arguments,
+                       const char* start) {
   const at::Tensor& self = arguments[0].toTensor();
   Uses uses;
   if (self.numel() == 0) return uses;
   Pieces pieces;
+  pieces.item = static_cast<int64_t>(self.element_size());
   switch (op.named) {
     case Named::No: return uses;
     case Named::AlongDimension:
@@ -218,15 +262,14 @@ inline Uses named_uses(const Operator& op, const std::vector<IValue>& arguments)
       for (const auto& index : arguments[1].toOptionalTensorVector()) {
         if (index && index->defined() && is_mask(*index)) {
           // One that is left is a masked_fill_, which writes to every element.
-          add_tensor(uses, self, op.writes[0]);
+          add_tensor_at(uses, start, self, op.writes[0]);
           return uses;
         }
       }
       name_by_tensors(pieces, self, arguments[1].toOptionalTensorVector());
       break;
   }
-  add_pieces(uses, static_cast<const char*>(self.const_data_ptr()), std::move(pieces),
-             op.writes[0]);
+  add_pieces(uses, start, std::move(pieces), op.writes[0]);
   return uses;
 }
 

@@ -25,6 +25,9 @@ class Random {
     auto* own = generator.get<at::CUDAGeneratorImpl>();
     std::lock_guard<std::mutex> guard(own->mutex_);
     state = own->philox_cuda_state(4);
+    if (!state.captured_) return;
+    seed_in_graph = static_cast<const int64_t*>(drop_in().storage(state.seed_.ptr));
+    offset_in_graph = static_cast<const int64_t*>(drop_in().storage(state.offset_.ptr));
   }
 
   /// In a graph, the seed and the offset are in the device's memory.
@@ -37,8 +40,8 @@ class Random {
   at::Generator for_host() const {
     uint64_t seed = state.seed_.val, offset = state.offset_.val;
     if (state.captured_) {
-      seed = static_cast<uint64_t>(*state.seed_.ptr);
-      offset = static_cast<uint64_t>(*state.offset_.ptr) + state.offset_intragraph_;
+      seed = static_cast<uint64_t>(*seed_in_graph);
+      offset = static_cast<uint64_t>(*offset_in_graph) + state.offset_intragraph_;
     }
     return at::detail::createCPUGenerator(mix(seed + mix(offset)));
   }
@@ -53,6 +56,7 @@ class Random {
   }
 
   at::PhiloxCudaState state;
+  const int64_t *seed_in_graph = nullptr, *offset_in_graph = nullptr;
 };
 
 }  // namespace pinlane

@@ -1,5 +1,7 @@
-// The same tensor elsewhere: on the host at the same address, on the meta device, as a copy.
+// The same tensor elsewhere: on the host over the same bytes, on the meta device, as a copy.
 #pragma once
+
+#include "dropin.hpp"
 
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
@@ -55,9 +57,9 @@ inline at::Tensor elsewhere(const at::Tensor& t, c10::DeviceType device) {
   return made;
 }
 
-/// A tensor of the host at the device's address. It owns nothing: what is freed stays freed.
+/// A tensor of the host with the bytes of a device's. It owns nothing: what is freed stays freed.
 inline at::Tensor on_host(const at::Tensor& t) {
-  auto made = at::from_blob(const_cast<void*>(t.const_data_ptr()), t.sizes(), t.strides(),
+  auto made = at::from_blob(drop_in().storage(t.const_data_ptr()), t.sizes(), t.strides(),
                             at::TensorOptions(t.scalar_type()).device(at::kCPU));
   copy_bits(t, made);
   return made;

@@ -59,9 +59,9 @@ inline void add_level(Levels& levels, int64_t size, int64_t stride) {
   if (size > 1 && stride != 0) levels.push_back({size, stride});
 }
 
-inline void add_tensor(Uses& uses, const at::Tensor& t, bool writes) {
+/// Adds a tensor as if it began at `start`.
+inline void add_tensor_at(Uses& uses, const char* start, const at::Tensor& t, bool writes) {
   if (!t.defined() || t.numel() == 0) return;
-  const auto* start = static_cast<const char*>(t.const_data_ptr());
   if (t.is_contiguous()) {
     uses.push_back({start, t.nbytes(), 1, 0, writes});
     return;
@@ -70,6 +70,10 @@ inline void add_tensor(Uses& uses, const at::Tensor& t, bool writes) {
   Levels levels;
   for (int64_t d = 0; d < t.dim(); ++d) add_level(levels, t.size(d), t.stride(d) * item);
   add_levels(uses, start, item, std::move(levels), writes);
+}
+
+inline void add_tensor(Uses& uses, const at::Tensor& t, bool writes) {
+  if (t.defined()) add_tensor_at(uses, static_cast<const char*>(t.const_data_ptr()), t, writes);
 }
 
 }  // namespace pinlane

@@ -3,8 +3,8 @@
 use crate::in_all_modes;
 use crate::support::{library, program};
 
-const FUNCTIONS: [&str; 4] =
-    ["pinlane_label", "pinlane_launch", "pinlane_unsupported", "pinlane_used"];
+const FUNCTIONS: [&str; 5] =
+    ["pinlane_label", "pinlane_launch", "pinlane_storage", "pinlane_unsupported", "pinlane_used"];
 
 #[test]
 fn the_functions_of_its_own_are_exported_by_both_libraries_and_no_others() {

@@ -17,7 +17,7 @@ int dropped = 0, ran = 0, made = 0;
 
 // Adds a number to some columns of a table.
 struct Add {
-  float *table;
+  float *table, *storage;
   size_t first, width;
   float number;
   std::vector<int> only;  // These rows; all if there are none.
@@ -32,15 +32,15 @@ void run(void *data) {
   ++ran;
   for (size_t row = 0; row < rows; ++row) {
     if (!add.only.empty()) break;
-    float *from = add.table + row * columns + add.first;
+    float *from = add.storage + row * columns + add.first;
     for (size_t at = 0; at < add.width; ++at) from[at] += add.number;
   }
   // Another thread works for it, and says what it has used.
   std::thread([&] {
     for (int row : add.only) {
-      float *at = add.table + row * columns + add.first;
-      for (size_t i = 0; i < add.width; ++i) at[i] += add.number;
-      const pinlane_use use = {at, add.width * sizeof(float), 1, 0, 1};
+      const size_t at = row * columns + add.first;
+      for (size_t i = 0; i < add.width; ++i) add.storage[at + i] += add.number;
+      const pinlane_use use = {add.table + at, add.width * sizeof(float), 1, 0, 1};
       pinlane_used(&use, 1);
     }
   }).join();
@@ -56,7 +56,8 @@ void drop(void *data) {
 
 Add *make(float *table, size_t first, size_t width, float number, std::vector<int> only = {}) {
   ++made;
-  return new Add{table, first, width, number, std::move(only)};
+  auto *storage = static_cast<float *>(pinlane_storage(table));
+  return new Add{table, storage, first, width, number, std::move(only)};
 }
 
 // ANCHOR: shown
@@ -99,6 +100,7 @@ void refused(float *table) {
     ++calls;
     EXPECT(cudaStreamSynchronize(first) == cudaErrorNotPermitted);
     EXPECT(pinlane_launch("inner", first, nullptr, 0, run, nullptr, nullptr) == 800);
+    EXPECT(pinlane_storage(&calls) == nullptr);
   };
   EXPECT(pinlane_launch("outer", nullptr, nullptr, 0, calls_cuda, nullptr, nullptr) == 0);
   OK(cudaDeviceSynchronize());
@@ -153,6 +155,7 @@ int main(int, char **argv) {
     graph(table);
     is_all(table, 0, columns, 5);
     refused(table);
+    EXPECT(pinlane_storage(host) == host && pinlane_storage(nullptr) == nullptr);
     EXPECT(ran == 7);
   } else if (how == "columns") {
     EXPECT(add("left", first, make(table, 0, 20, 1)) == 0);

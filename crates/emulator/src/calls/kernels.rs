@@ -5,6 +5,7 @@
 //! A kernel without one has its place in the stream, and does nothing. A program may also launch
 //! such a function itself, and declare what it uses: that is cheaper, and exact.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::emulator::Emulator;
@@ -14,7 +15,7 @@ use crate::operation::declared::{Declared, DeclaredUse};
 use crate::operation::{Action, Launch};
 use pinlane_base::lock::Mutex;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Call, DriverResult, Ordinal, RawStream};
+use pinlane_driver::{Call, DevicePtr, DriverResult, Ordinal, RawStream};
 
 impl Emulator {
     /// Launches a kernel. `words` are its arguments: numbers among them that are addresses of
@@ -53,8 +54,9 @@ impl Emulator {
     }
 
     /// Launches a kernel that uses these bytes, and no others but those that `work` gives. `work`
-    /// runs when the kernel's turn comes, once and whole in every mode. Memory of devices and
-    /// page-locked memory are then open to it and to other threads that it has work for it.
+    /// runs when the kernel's turn comes, once and whole in every mode. It uses device memory where
+    /// [`storage_of`](Self::storage_of) says. If page-locked memory is among these uses, all of it
+    /// is open to the work, and to other threads that it has work for it.
     ///
     /// Uses of pageable memory are ignored. If one of device memory is freed, was never allocated,
     /// or is out of the device's reach when the kernel's turn comes, `work` does not run, and the
@@ -91,6 +93,14 @@ impl Emulator {
             let launch = Launch { name, stand_in: None, declared, named, peers };
             machine.submit(key, Vec::new(), Action::Kernel(launch))
         })
+    }
+
+    /// Where the bytes of an address of device memory are, for kernels with declared uses: the
+    /// program cannot use them at the address itself. `None` if it is no address of a device's, or
+    /// if addresses are not those of the process. It stays so as long as the machine is there.
+    #[must_use]
+    pub fn storage_of(&self, address: DevicePtr) -> Option<NonNull<u8>> {
+        self.with(|machine| machine.memory.storage_of(address))
     }
 
     /// Reports that the program needs something that the device does not do

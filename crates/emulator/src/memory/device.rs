@@ -22,6 +22,7 @@
 //! [map](super::mapped) memory.
 
 use std::collections::BTreeMap;
+use std::ptr::NonNull;
 
 use crate::memory::area::Area;
 use crate::memory::arena::{Arena, PAGE};
@@ -207,6 +208,12 @@ impl DeviceMemory {
             Some(arena) => arena.opened(work),
             None => work(),
         }
+    }
+
+    /// Where the bytes of an address of a device's are, if addresses are those of the process.
+    pub(crate) fn storage_of(&self, address: DevicePtr) -> Option<NonNull<u8>> {
+        let arena = self.arena.as_ref().filter(|arena| arena.area().contains(address as usize))?;
+        NonNull::new(arena.storage_of(address))
     }
 
     /// The addresses of all devices, for a stand-in to run on, if they are those of the process.

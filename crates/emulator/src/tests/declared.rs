@@ -2,11 +2,12 @@
 
 use std::ffi::c_void;
 use std::ptr::with_exposed_provenance_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::stand_ins::{eager, faces, findings, kinds, stream, synchronize, wait_for};
 use super::*;
+use crate::memory::look::{Look, look};
 use crate::{DeclaredUse, Emulator};
 use pinlane_driver::DriverResult;
 
@@ -88,11 +89,12 @@ fn declared_uses_of_the_same_bytes_race_unless_something_orders_them() {
 }
 
 #[test]
-fn only_declared_bytes_count_and_memory_is_open_to_the_work() {
+fn only_declared_bytes_count_and_the_work_has_their_storage() {
     for gpu in faces() {
         let memory = gpu.malloc(2 * PAGE).unwrap();
         for at in [0, PAGE] {
-            let address = memory.addr() + at;
+            let storage = gpu.storage_of((memory.addr() + at) as u64).unwrap();
+            let address = storage.as_ptr().expose_provenance();
             let work = move || {
                 // SAFETY: memory of the test's own.
                 unsafe { with_exposed_provenance_mut::<u8>(address).write_volatile(7) };
@@ -286,6 +288,42 @@ fn page_locked_memory_counts_until_the_host_knows() {
             let expected = vec![FindingKind::Race; usize::from(!waits)];
             assert_eq!(kinds(&gpu), expected, "{:#?}", findings(&gpu));
         }
+    }
+}
+
+#[test]
+fn device_memory_stays_closed_and_page_locked_memory_opens_to_work_that_declares_some() {
+    let is_open = |address| look(address, &mut [0]) == Look::Read;
+    for gpu in faces() {
+        let on = stream(&gpu);
+        let (memory, host) = (gpu.malloc(PAGE).unwrap(), gpu.host_alloc(PAGE, 0, false).unwrap());
+        for uses_host in [false, true] {
+            let uses = [write(memory, 0, 8), write(host, 0, 8)];
+            launch(&gpu, on, &uses);
+            let (addresses, seen) = ([memory.addr(), host.addr()], Arc::new(OnceLock::new()));
+            let seen_by_work = Arc::clone(&seen);
+            let work = move || {
+                let _ = seen_by_work.set(addresses.map(is_open));
+                Vec::new()
+            };
+            launch_with(&gpu, on, &uses[..1 + usize::from(uses_host)], work).unwrap();
+            synchronize(&gpu, on);
+            assert_eq!(seen.get(), Some(&[false, uses_host]));
+        }
+        assert_eq!(kinds(&gpu), [], "{:#?}", findings(&gpu));
+    }
+}
+
+#[test]
+fn only_addresses_of_devices_have_storage_elsewhere() {
+    let gpu = eager();
+    let memory = gpu.malloc(PAGE).unwrap().addr() as u64;
+    let storage = gpu.storage_of(memory).unwrap();
+    assert_ne!(storage.addr().get() as u64, memory);
+    assert_eq!(gpu.storage_of(memory + 9).unwrap().addr().get(), storage.addr().get() + 9);
+    let host = gpu.host_alloc(PAGE, 0, false).unwrap().addr() as u64;
+    for other in [host, 8, u64::MAX] {
+        assert_eq!(gpu.storage_of(other), None, "{other:#x}");
     }
 }
 
