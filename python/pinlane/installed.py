@@ -15,7 +15,7 @@ NO_TORCH = "If the program does not use PyTorch, add --no-torch."
 SUPPORTED = ("12", "13")
 OTHERS = {"ROCm": "hip", "XPU": "xpu"}
 """Devices of others, and how torch/version.py names them."""
-PYTHONS = (3, 10), (3, 14)
+PYTHONS = (3, 10), (3, 15)
 """The oldest and the newest CPython of which the runtime names lines."""
 
 

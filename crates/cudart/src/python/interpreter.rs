@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::layout::{self, Layout, Objects};
 use super::memory::{Changing, Memory};
 use crate::abi::find;
-use crate::environment::is_quiet;
 
 type Answer = unsafe extern "C" fn() -> c_int;
 type State = unsafe extern "C" fn() -> *mut c_void;
@@ -71,7 +70,8 @@ impl Interpreter {
         let found = layout.and_then(Interpreter::with);
         if found.is_none() {
             let (major, minor) = version;
-            complain(&format!("frames of this CPython {major}.{minor} are not known"));
+            let build = if layout::is_free_threaded(&debug) { "free-threaded " } else { "" };
+            complain(&format!("frames of this {build}CPython {major}.{minor} are not known"));
         }
         found
     }
@@ -190,9 +190,8 @@ impl Interpreter {
     }
 }
 
+/// Also to those who want no remarks on their calls: findings need this one to be understood.
 #[cold]
 fn complain(why: &str) {
-    if !is_quiet() {
-        eprintln!("pinlane-cudart: findings do not name lines of Python: {why}");
-    }
+    eprintln!("pinlane-cudart: findings do not name lines of Python: {why}");
 }

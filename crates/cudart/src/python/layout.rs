@@ -63,7 +63,7 @@ pub struct Objects {
 }
 
 /// An owner from this on has no code of the program: `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13,
-/// `FRAME_OWNED_BY_INTERPRETER` of 3.14.
+/// `FRAME_OWNED_BY_INTERPRETER` since 3.14.
 pub const NO_CODE: u8 = 3;
 
 /// `PyObject.ob_type`, and `PyVarObject.ob_size`, which is the length of bytes.
@@ -137,22 +137,29 @@ pub fn of(version: (u8, u8), debug: &[usize; WORDS]) -> Option<Layout> {
         (3, 10) => Some(V3_10),
         (3, 11) => Some(V3_11),
         (3, 12) => Some(V3_12),
-        // Include/internal/pycore_runtime.h of 3.13 and pycore_debug_offsets.h of 3.14: how many
-        // members each struct of `_Py_DebugOffsets` has.
+        // Include/internal/pycore_runtime.h of 3.13 and pycore_debug_offsets.h since 3.14: how many
+        // members each struct of `_Py_DebugOffsets` has. The one member of `err_stackitem` of 3.15
+        // is counted as one more of the thread's, because that struct does not say its size.
         (3, 13) => said(version, debug, &[3, 13, 9, 6, 10, 2, 4, 3, 3, 3, 2, 3, 3, 4]),
         (3, 14) => said(version, debug, &[3, 16, 9, 8, 11, 2, 4, 3, 3, 4, 3, 2, 3, 3, 4]),
+        (3, 15) => said(version, debug, &[3, 16, 17, 8, 11, 2, 6, 2, 3, 3, 4, 3, 2, 3, 3, 5]),
         _ => None,
     }
 }
 
+/// Whether CPython says that it is built without a GIL. Then objects begin otherwise, and threads
+/// have instructions of their own.
+pub fn is_free_threaded(debug: &[usize; WORDS]) -> bool {
+    debug[0] == COOKIE && debug[2] != 0
+}
+
+const COOKIE: usize = usize::from_ne_bytes(*b"xdebugpy");
+
 /// What CPython says. `counts` are the numbers of members of the structs up to `unicode_object`;
 /// the first member of each is the struct's size. `None` if that cannot be.
 fn said(version: (u8, u8), debug: &[usize; WORDS], counts: &[usize]) -> Option<Layout> {
-    const COOKIE: usize = usize::from_ne_bytes(*b"xdebugpy");
-    let [cookie, hex, free_threaded] = debug[..3] else { return None };
-    let said = ((hex >> 24) as u8, (hex >> 16) as u8);
-    // Without a GIL objects begin otherwise, and threads have instructions of their own.
-    if cookie != COOKIE || said != version || free_threaded != 0 {
+    let said = ((debug[1] >> 24) as u8, (debug[1] >> 16) as u8);
+    if debug[0] != COOKIE || said != version || is_free_threaded(debug) {
         return None;
     }
     let mut structs = Vec::new();
@@ -198,36 +205,94 @@ fn said(version: (u8, u8), debug: &[usize; WORDS], counts: &[usize]) -> Option<L
 pub mod tests {
     use super::*;
 
-    const COOKIE: usize = usize::from_ne_bytes(*b"xdebugpy");
+    /// The structs of `_Py_DebugOffsets`, as a release gives their members.
+    fn said_by(version: usize, structs: &[&[usize]]) -> Vec<usize> {
+        [&[COOKIE, version, 0], &*structs.concat()].concat()
+    }
 
-    /// The members of the structs of `_Py_DebugOffsets` in Include/internal/pycore_debug_offsets.h
-    /// of 3.14, with made-up numbers where none of a release is known.
+    fn said_by_3_13() -> Vec<usize> {
+        said_by(
+            0x030d_00f0,
+            &[
+                // The runtime, and an interpreter.
+                &[283_320, 608, 632],
+                &[194_968, 7272, 7264, 7344, 7400, 7656, 7640, 7648, 16, 7752, 0, 7768, 7760],
+                // A thread: size, prev, next, interp, current_frame.
+                &[304, 0, 8, 16, 72, 152, 160, 232, 32],
+                // A frame: size, previous, executable, instr_ptr, localsplus, owner.
+                &[80, 8, 0, 56, 72, 70],
+                // Code: size, filename, name, qualname, linetable, firstlineno, ..., bytecode.
+                &[208, 112, 120, 128, 136, 68, 52, 96, 104, 200],
+                // An object, a type, a tuple, a list, a dict, a float, an int.
+                &[16, 8],
+                &[416, 24, 88, 168],
+                &[32, 24, 16],
+                &[40, 24, 16],
+                &[48, 32, 40],
+                &[24, 16],
+                &[32, 16, 24],
+                // Bytes and strings.
+                &[40, 16, 32],
+                &[64, 32, 16, 40],
+            ],
+        )
+    }
+
+    /// Those of 3.14.8.
     pub fn said_by_3_14() -> Vec<usize> {
-        [
-            vec![COOKIE, 0x030e_00f0, 0],
-            // The runtime, and an interpreter.
-            vec![400_000, 600, 632],
-            vec![300_000; 16],
-            // A thread: size, prev, next, interp, current_frame.
-            vec![800, 0, 8, 16, 72, 160, 168, 200, 24],
-            // A frame: size, previous, executable, instr_ptr, localsplus, owner, stackpointer.
-            vec![88, 8, 0, 56, 80, 74, 64, 0],
-            // Code: size, filename, name, qualname, linetable, firstlineno, ..., bytecode.
-            vec![216, 112, 120, 128, 136, 68, 52, 96, 104, 208, 0],
-            // An object, a type, a tuple, a list, a set, a dict, a float, an int.
-            vec![16, 8],
-            vec![416, 24, 88, 168],
-            vec![32, 24, 16],
-            vec![40, 24, 16],
-            vec![200, 24, 40, 32],
-            vec![48, 32, 40],
-            vec![24, 16],
-            vec![32, 16, 24],
-            // Bytes and strings.
-            vec![40, 16, 32],
-            vec![64, 32, 16, 40],
-        ]
-        .concat()
+        let interpreter =
+            [225_864, 7280, 7272, 7344, 7360, 7408, 7688, 7672, 7680, 16, 7784, 0, 7800, 7792];
+        said_by(
+            0x030e_08f0,
+            &[
+                &[316_616, 784, 808],
+                &[&interpreter[..], &[7992, 0]].concat(),
+                &[832, 0, 8, 16, 72, 152, 160, 232, 32],
+                // Since 3.14: stackpointer, tlbc_index; and co_tlbc.
+                &[88, 8, 0, 56, 80, 74, 64, 0],
+                &[216, 112, 120, 128, 136, 68, 52, 96, 104, 208, 0],
+                &[16, 8],
+                &[416, 24, 88, 168],
+                &[40, 32, 16],
+                &[40, 24, 16],
+                // A set.
+                &[200, 24, 40, 32],
+                &[48, 32, 40],
+                &[24, 16],
+                &[32, 16, 24],
+                &[40, 16, 32],
+                &[64, 32, 16, 40],
+            ],
+        )
+    }
+
+    fn said_by_3_15() -> Vec<usize> {
+        let interpreter =
+            [226_240, 7272, 7264, 7336, 7352, 7400, 7592, 7576, 7584, 16, 7736, 0, 7752, 7744];
+        said_by(
+            0x030f_00f0,
+            &[
+                &[346_568, 912, 936],
+                &[&interpreter[..], &[7944, 0]].concat(),
+                &[888, 0, 8, 16, 72, 80, 88, 96, 176, 184, 256, 32, 36, 40, 136, 288],
+                // What is handled.
+                &[0],
+                &[88, 8, 0, 56, 80, 74, 64, 0],
+                &[216, 112, 120, 128, 136, 68, 52, 96, 104, 208, 0],
+                &[16, 8],
+                &[424, 24, 88, 168, 32, 288],
+                // A type that is made while the program runs.
+                &[944, 888],
+                &[40, 32, 16],
+                &[40, 24, 16],
+                &[200, 24, 40, 32],
+                &[48, 32, 40],
+                &[24, 16],
+                &[32, 16, 24],
+                &[40, 16, 32],
+                &[64, 32, 16, 40, 56],
+            ],
+        )
     }
 
     fn layout_of(version: (u8, u8), said: &[usize]) -> Option<Layout> {
@@ -235,18 +300,30 @@ pub mod tests {
     }
 
     #[test]
-    fn a_version_that_says_its_layout_is_believed_if_it_can_be_right() {
+    fn a_version_that_says_its_layout_is_believed() {
+        for (version, said, owner, bytecode) in [
+            ((3, 13), said_by_3_13(), 70, 200),
+            ((3, 14), said_by_3_14(), 74, 208),
+            ((3, 15), said_by_3_15(), 74, 208),
+        ] {
+            let layout = layout_of(version, &said).expect("is known");
+            assert_eq!((layout.next, layout.current, layout.of_c), (8, 72, None));
+            assert_eq!((layout.previous, layout.code, layout.instruction), (8, 0, 56));
+            assert_eq!((layout.owner, layout.bytecode), (Some(owner), bytecode), "{version:?}");
+            assert_eq!((layout.filename, layout.name, layout.linetable), (112, 120, 136));
+            assert_eq!((layout.first_line, layout.table), (68, Table::Entries));
+            assert_eq!((layout.ascii, layout.compact, layout.kind), (40, 56, 2));
+        }
+    }
+
+    #[test]
+    fn a_version_that_says_what_cannot_be_right_is_not_believed() {
         let said = said_by_3_14();
-        let layout = layout_of((3, 14), &said).expect("is known");
-        assert_eq!((layout.next, layout.current, layout.of_c), (8, 72, None));
-        assert_eq!((layout.previous, layout.code, layout.instruction), (8, 0, 56));
-        assert_eq!((layout.owner, layout.table), (Some(74), Table::Entries));
-        assert_eq!((layout.filename, layout.name, layout.linetable), (112, 120, 136));
-        assert_eq!((layout.first_line, layout.bytecode), (68, 208));
-        assert_eq!((layout.ascii, layout.compact, layout.kind), (40, 56, 2));
         for (version, member, value) in [
+            // Another version.
             ((3, 13), 0, COOKIE),
             ((3, 15), 0, COOKIE),
+            ((3, 16), 0, COOKIE),
             ((3, 14), 0, COOKIE + 1),
             ((3, 14), 1, 0x030d_00f0),
             // Without a GIL.
@@ -261,6 +338,18 @@ pub mod tests {
         }
         let one_more = [&said[..31], &[88], &said[31..]].concat();
         assert_eq!(layout_of((3, 14), &one_more), None);
+    }
+
+    #[test]
+    fn a_build_without_a_gil_is_known_as_one() {
+        let mut debug = [0; WORDS];
+        assert!(!is_free_threaded(&debug));
+        debug[2] = 1;
+        assert!(!is_free_threaded(&debug), "no debug offsets");
+        debug[0] = COOKIE;
+        assert!(is_free_threaded(&debug));
+        debug[2] = 0;
+        assert!(!is_free_threaded(&debug));
     }
 
     #[test]

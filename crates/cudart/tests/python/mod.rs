@@ -5,7 +5,6 @@
 //! that pyenv has installed.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,24 +14,56 @@ use serde_json::{Value, json};
 
 use crate::support::{App, Run, shared_library};
 
-/// The interpreters, by their versions. Fails if there is none whose lines are known.
-fn interpreters() -> Vec<(String, PathBuf)> {
-    let found = interpreters_of(10..=14);
-    assert!(!found.is_empty(), "there is no CPython of 3.10 to 3.14 in PINLANE_PYTHONS or PATH");
+/// An interpreter of CPython.
+struct Interpreter {
+    /// Such as 3.14.8, and where it is.
+    name: String,
+    minor: u32,
+    is_free_threaded: bool,
+    file: PathBuf,
+}
+
+impl Interpreter {
+    /// `None` if the file is no CPython of version 3.
+    fn at(file: PathBuf) -> Option<Interpreter> {
+        let about = "import os, sys, sysconfig
+print(sys.implementation.name, *sys.version_info[:2], sep='\\n')
+print(int(bool(sysconfig.get_config_var('Py_GIL_DISABLED'))))
+print(*sys.version_info[:3], sep='.', end=' of ')
+print(os.path.realpath(sys.executable))";
+        let output = Command::new(&file).args(["-c", about]).output().ok()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let [kind, major, minor, is_free, name] = &*said.lines().collect::<Vec<_>>() else {
+            return None;
+        };
+        (*kind == "cpython" && *major == "3").then_some(Interpreter {
+            name: (*name).to_owned(),
+            minor: minor.parse().ok()?,
+            is_free_threaded: *is_free == "1",
+            file,
+        })
+    }
+
+    fn is_known(&self) -> bool {
+        (10..=15).contains(&self.minor) && !self.is_free_threaded
+    }
+}
+
+/// Those whose lines are known. Fails if there is none.
+fn interpreters() -> Vec<Interpreter> {
+    let found: Vec<_> = all_interpreters().into_iter().filter(Interpreter::is_known).collect();
+    assert!(!found.is_empty(), "there is no CPython of 3.10 to 3.15 in PINLANE_PYTHONS or PATH");
     found
 }
 
-/// Those of these minor versions.
-fn interpreters_of(minor: RangeInclusive<u32>) -> Vec<(String, PathBuf)> {
+fn all_interpreters() -> Vec<Interpreter> {
     let mut files: Vec<PathBuf> = Vec::new();
     if let Some(named) = env::var_os("PINLANE_PYTHONS") {
         files.extend(env::split_paths(&named));
     }
+    let names = ["3", "3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15", "3.15t"];
     for folder in env::split_paths(&env::var_os("PATH").unwrap_or_default()) {
-        files.extend(
-            ["3", "3.10", "3.11", "3.12", "3.13", "3.14"]
-                .map(|version| folder.join(format!("python{version}"))),
-        );
+        files.extend(names.map(|version| folder.join(format!("python{version}"))));
     }
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"));
     let pyenv = env::var_os("PYENV_ROOT").map(PathBuf::from).or(home);
@@ -40,20 +71,13 @@ fn interpreters_of(minor: RangeInclusive<u32>) -> Vec<(String, PathBuf)> {
     let folders = versions.into_iter().flatten().flatten().map(|folder| folder.path());
     files.extend(folders.map(|folder| folder.join("bin/python3")));
 
-    let about = "import os, sys; print(*sys.version_info[:3], os.path.realpath(sys.executable), \
-                 sep='.')";
-    let mut found = BTreeMap::new();
+    let mut found: BTreeMap<String, Interpreter> = BTreeMap::new();
     for file in files.into_iter().filter(|file| file.exists()) {
-        let Ok(output) = Command::new(&file).args(["-c", about]).output() else { continue };
-        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        let mut parts = said.split('.').map(|part| part.parse::<u32>());
-        let (Some(Ok(3)), Some(Ok(its))) = (parts.next(), parts.next()) else { continue };
-        if !minor.contains(&its) {
-            continue;
+        if let Some(interpreter) = Interpreter::at(file) {
+            found.entry(interpreter.name.clone()).or_insert(interpreter);
         }
-        found.entry(said).or_insert(file);
     }
-    found.into_iter().collect()
+    found.into_values().collect()
 }
 
 fn script() -> PathBuf {
@@ -77,30 +101,38 @@ struct Ran {
 /// Runs a case by every interpreter.
 fn in_all(case: &str, more: &[&str], mut look: impl FnMut(&Ran)) {
     let interpreters = interpreters();
-    for (version, python) in &interpreters {
-        let ran = ran(case, more, version, python);
-        assert_eq!(ran.run.stderr, "", "{version}");
+    for python in &interpreters {
+        let ran = ran(case, more, python);
+        assert_eq!(ran.run.stderr, "", "{}", python.name);
         look(&ran);
         fs::remove_dir_all(&ran.folder).expect("is there");
     }
-    let versions: Vec<&str> = interpreters.iter().map(|(version, _)| version.as_str()).collect();
-    eprintln!("{case} was run by {versions:?}");
+    let names: Vec<&str> = interpreters.iter().map(|python| python.name.as_str()).collect();
+    eprintln!("{case} was run by {names:?}");
 }
 
 /// Runs a case by one of them.
-fn ran(case: &str, more: &[&str], version: &str, python: &Path) -> Ran {
+fn ran(case: &str, more: &[&str], python: &Interpreter) -> Ran {
+    ran_by(App::of_the_system(path(&python.file)), case, more, python)
+}
+
+/// The same by a program that starts it.
+fn ran_by(app: App, case: &str, more: &[&str], python: &Interpreter) -> Ran {
     static FOLDERS: AtomicU32 = AtomicU32::new(0);
     let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
     let folder = env::temp_dir().join(format!("python-{}-{number}", std::process::id()));
     fs::create_dir_all(&folder).expect("can be made");
-    let path = |path: &Path| path.to_str().expect("UTF-8").to_owned();
-    let app = App::of_the_system(&path(python)).given(&path(&script())).given(case);
-    let app = more.iter().fold(app.given(&path(&folder)), |app, more| app.given(more));
+    let app = app.given(path(&script())).given(case);
+    let app = more.iter().fold(app.given(path(&folder)), |app, more| app.given(more));
     let run = app.python(true);
     let findings = run.findings.iter().map(|line| serde_json::from_str(line).expect("JSON"));
     let findings = findings.collect();
-    assert_eq!((run.status, &*run.stdout), (Some(0), "done\n"), "{version} {run:?}");
-    Ran { version: version.to_owned(), folder, findings, run }
+    assert_eq!((run.status, &*run.stdout), (Some(0), "done\n"), "{} {run:?}", python.name);
+    Ran { version: python.name.clone(), folder, findings, run }
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
 }
 
 /// The place of a site, and the names of the functions that led there.
@@ -294,20 +326,26 @@ fn a_finding_without_a_race_has_its_line_too() {
 
 #[test]
 fn a_version_that_is_not_known_has_no_lines_and_says_so_once() {
-    let others = interpreters_of(6..=9);
-    for (version, python) in &others {
-        let ran = ran("in_function", &[], version, python);
-        assert_eq!(ran.run.kinds(), ["Race"], "{version}");
-        let (said, minor) = (&ran.run.stderr, version.split('.').nth(1).expect("a version"));
-        let expected = format!("frames of this CPython 3.{minor} are not known\n");
-        assert!(said.ends_with(&expected) && said.lines().count() == 1, "{version}: {said}");
+    let mut others = all_interpreters();
+    others.retain(|python| !python.is_known());
+    for python in &others {
+        // It says so to those, too, who want no other remarks.
+        let quiet = App::of_the_system("env").given("PINLANE_CUDART_QUIET=1");
+        let ran = ran_by(quiet.given(path(&python.file)), "in_function", &[], python);
+        assert_eq!(ran.run.kinds(), ["Race"], "{}", python.name);
+        let build = if python.is_free_threaded { "free-threaded " } else { "" };
+        let expected = format!(
+            "pinlane-cudart: findings do not name lines of Python: frames of this {build}CPython \
+             3.{} are not known\n",
+            python.minor
+        );
+        assert_eq!(ran.run.stderr, expected, "{}", python.name);
         let site = &ran.findings[0]["race"]["first"]["site"];
-        assert_eq!((&site["function"], callers(site)), (&Value::Null, vec![]), "{version}");
+        assert_eq!((&site["function"], callers(site)), (&Value::Null, vec![]), "{}", python.name);
         fs::remove_dir_all(&ran.folder).expect("is there");
     }
-    if others.is_empty() {
-        eprintln!("skipped: there is no CPython of 3.6 to 3.9");
-    }
+    let names: Vec<&str> = others.iter().map(|python| python.name.as_str()).collect();
+    eprintln!("not known: {names:?}");
 }
 
 #[test]
