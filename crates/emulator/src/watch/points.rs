@@ -20,10 +20,9 @@
 //! * What is watched ends with the destination: when the host knows that its operation is complete.
 
 use std::ffi::{c_int, c_void};
-use std::hint;
 use std::ops::Range;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::{hint, mem, ptr};
 
 use super::stack;
 use super::watchpoint::{self, Watchpoint};
@@ -52,12 +51,25 @@ static PLACES: [Place; MOST] = [const { Place::vacant() }; MOST];
 /// The hits that no machine has taken yet.
 static HITS: AtomicUsize = AtomicUsize::new(0);
 
-/// What notes where an interpreter is.
-static NOTES: OnceLock<fn(&mut Note)> = OnceLock::new();
+/// What notes where an interpreter is: null, or a `fn(&mut Note)`.
+static NOTES: AtomicPtr<()> = AtomicPtr::new(ptr::null_mut());
 
 /// From now on the handler also notes by this where an interpreter is. The first one counts.
 pub(crate) fn note_by(note: fn(&mut Note)) {
-    let _ = NOTES.set(note);
+    let (none, note) = (ptr::null_mut(), note as *mut ());
+    let _ = NOTES.compare_exchange(none, note, Ordering::Release, Ordering::Relaxed);
+}
+
+/// Where the interpreter is that runs this thread.
+fn noted() -> Note {
+    let mut note = Note::default();
+    let by = NOTES.load(Ordering::Acquire);
+    if !by.is_null() {
+        // SAFETY: it is not null, so it is the function that `note_by` was given.
+        let by = unsafe { mem::transmute::<*mut (), fn(&mut Note)>(by) };
+        by(&mut note);
+    }
+    note
 }
 
 /// A read of a destination.
@@ -128,9 +140,10 @@ impl Place {
         let traps = self.traps.fetch_add(1, Ordering::Relaxed) + 1;
         if is_hit && now.is_some() && now == was {
             note_callers(context, &self.callers);
-            let mut note = Note::default();
-            NOTES.get().iter().for_each(|write| write(&mut note));
-            self.note.iter().zip(note).for_each(|(word, new)| word.store(new, Ordering::Relaxed));
+            self.note
+                .iter()
+                .zip(noted())
+                .for_each(|(word, new)| word.store(new, Ordering::Relaxed));
             HITS.fetch_add(1, Ordering::Relaxed);
             self.state.store(HIT, Ordering::Release);
         }
