@@ -82,6 +82,7 @@ fn memory_is_looked_for_once_for_each_size_in_the_queue() {
     let early = numbers[..2500].iter().rev().filter(|&number| number % 3 != 1);
     early.for_each(|&number| assert!(queue.remove(number).is_some()));
     assert!(queue.remove(numbers[0]).is_none());
+    assert_eq!(sizes_of(&queue), [4096, 8192], "others ask for the size of those that left");
     assert_eq!(asked(&mut queue), [8192, 4096], "the oldest comes first");
     let others = queue.first_of_each_size(queue.first());
     assert_eq!(others.keys().copied().collect::<Vec<_>>(), [4, 2501]);
