@@ -146,6 +146,25 @@ fn a_synchronous_copy_is_known_to_be_done() {
     }
 }
 
+/// Only so many sides of copies are kept.
+#[test]
+fn a_synchronous_copy_takes_no_place_of_another() {
+    const LINES: usize = 2000;
+    let gpu = watching(Emulator::builder());
+    let (mut memory, stream) = registered(&gpu);
+    let other = gpu.stream_create(0, StreamFlags::default()).unwrap();
+    let (a, b) = (gpu.malloc(LONG).unwrap(), gpu.malloc(2 * LINES).unwrap());
+    copy(&gpu, stream, line(a, &memory), Kind::H2D);
+    memory[LONG - 1] = 9;
+    let src = memory.as_ptr().cast();
+    let lines = Plane { dst: b, dst_pitch: 2, src, src_pitch: 2, width: 1, height: LINES };
+    // SAFETY: memory of the test's own.
+    unsafe { gpu.copy(other, lines, Kind::H2D, true) }.unwrap();
+    gpu.device_synchronize(0).unwrap();
+    assert_eq!(found(&gpu), [FindingKind::SourceChanged]);
+    gpu.unregister(memory.as_mut_ptr().cast()).unwrap();
+}
+
 #[test]
 fn a_reset_has_waited() {
     let gpu = watching(Emulator::builder());
