@@ -233,6 +233,29 @@ fn rule_04_a_pageable_source_is_read_ahead_of_what_the_stream_has_to_do_first() 
     }
 }
 
+/// A long source may be read in two parts, of which the second one is late.
+#[test]
+fn rule_04_what_is_read_late_of_a_pageable_source_is_read_ahead_too() {
+    const LONG: usize = 1 << 20;
+    let mut plain = vec![0_u8; LONG];
+    let plain = plain.as_mut_ptr();
+    let expected = "CopyH2D on stream B after CopyD2H on stream B";
+    twins_on(&Emulator::builder(), expected, |rig, emulator, ordered| {
+        let (a, stream) = (rig.memory(), rig.stream(false));
+        // SAFETY: as in `rig`; the download ends where the memory ends.
+        unsafe {
+            let long = rig.driver.device_alloc(stream, LONG).unwrap();
+            let end = plain.add(LONG - BYTES);
+            copy_plain(emulator, stream, end, a as *const u8, BYTES).unwrap();
+            if ordered {
+                rig.synchronize(stream);
+            }
+            copy_plain(emulator, stream, long as *mut u8, plain, LONG).unwrap();
+        }
+        rig.synchronize(stream);
+    });
+}
+
 #[test]
 fn rule_04_a_pageable_source_is_read_ahead_of_a_host_function() {
     for page_locked in [true, false] {
