@@ -142,8 +142,7 @@ fn take_place(index: usize) {
         BESIDE[index].store(known(&former), Ordering::Release);
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = own(index);
-        action.sa_flags =
-            libc::SA_SIGINFO | libc::SA_ONSTACK | (former.sa_flags & libc::SA_RESTART);
+        action.sa_flags = FLAGS | (former.sa_flags & libc::SA_RESTART);
         libc::sigfillset(&raw mut action.sa_mask);
         libc::sigaction(SIGNALS[index], &raw const action, ptr::null_mut());
     }
