@@ -2,7 +2,7 @@
 //!
 //! Pages that an operation uses are closed to the program. A load that comes too early faults, and
 //! is made good; a system call fails, with `EFAULT`. So the library replaces the functions that
-//! programs give such buffers to ([`calls`]). Each then calls the function that it replaces
+//! programs give such buffers to ([`mod@calls`]). Each then calls the function that it replaces
 //! ([`real`]):
 //!
 //! ```text
