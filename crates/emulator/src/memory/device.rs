@@ -128,6 +128,10 @@ pub(super) enum Role {
 }
 
 impl Allocation {
+    fn new(bytes: usize, storage: Storage, role: Role) -> Self {
+        Allocation { bytes, storage, made: None, freeing: false, graph: None, role }
+    }
+
     fn contents(&self) -> &[u8] {
         self.storage.contents(self.bytes)
     }
@@ -312,15 +316,7 @@ impl DeviceMemory {
         let address = start + place;
         let storage = Storage::new(self.arena.as_ref(), address, bytes)?;
         bank.next = bank.next.max(place + taken);
-        let allocation = Allocation {
-            bytes,
-            storage,
-            made: None,
-            freeing: false,
-            graph: None,
-            role: Role::Plain,
-        };
-        bank.allocations.insert(address, allocation);
+        bank.allocations.insert(address, Allocation::new(bytes, storage, Role::Plain));
         Ok(address)
     }
 
@@ -360,15 +356,7 @@ impl DeviceMemory {
         let address = page + before;
         let storage = Storage::Mapped { at: arena.storage_of(address), present: true };
         bank.next = place + room + PAGE;
-        let allocation = Allocation {
-            bytes,
-            storage,
-            made: None,
-            freeing: false,
-            graph: None,
-            role: Role::Adopted,
-        };
-        bank.allocations.insert(address, allocation);
+        bank.allocations.insert(address, Allocation::new(bytes, storage, Role::Adopted));
         Ok(address)
     }
 
