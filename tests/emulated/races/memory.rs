@@ -233,10 +233,10 @@ fn rule_04_a_pageable_source_is_read_ahead_of_what_the_stream_has_to_do_first() 
     }
 }
 
-/// A long source may be read in two parts, of which the second one is late.
+/// A source of more than 1 MiB is read in two parts, of which the second one is late.
 #[test]
 fn rule_04_what_is_read_late_of_a_pageable_source_is_read_ahead_too() {
-    const LONG: usize = 1 << 20;
+    const LONG: usize = 2 << 20;
     let mut plain = vec![0_u8; LONG];
     let plain = plain.as_mut_ptr();
     let expected = "CopyH2D on stream B after CopyD2H on stream B";
