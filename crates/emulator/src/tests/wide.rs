@@ -45,6 +45,29 @@ fn a_wide_load_uses_all_its_bytes() {
     assert_eq!(beside_a_copy(16, 1, load_16), []);
 }
 
+/// As the C library fills short ranges with AVX-512. Processors without it skip this.
+#[test]
+fn a_store_with_a_mask_uses_the_bytes_that_the_mask_names() {
+    if !std::arch::is_x86_feature_detected!("avx512bw") {
+        return;
+    }
+    let store_40 = |to: *mut u8| {
+        // SAFETY: the memory has room for it, and the processor has these instructions.
+        unsafe {
+            std::arch::asm!(
+                "kmovq k1, {mask}",
+                "vmovdqu8 zmmword ptr [{to}]{{k1}}, zmm16",
+                mask = in(reg) (1_u64 << 40) - 1,
+                to = in(reg) black_box(to),
+                out("k1") _,
+                options(nostack),
+            );
+        }
+    };
+    assert_eq!(beside_a_copy(39, 1, store_40), [FindingKind::Race]);
+    assert_eq!(beside_a_copy(40, 1, store_40), []);
+}
+
 #[test]
 fn a_store_of_a_word_uses_eight_bytes() {
     // SAFETY: the memory has room for it, and is aligned.

@@ -4,9 +4,13 @@
 //! What is not listed here counts as one byte. So a use may be missed, but is never invented.
 
 /// The bytes that the instruction at `code` uses from its address on; 1 if that is not known.
-/// Takes no more of `code` than the instruction has.
-pub(super) fn bytes(code: impl IntoIterator<Item = u8>) -> usize {
-    decode(&mut code.into_iter()).unwrap_or(1)
+/// Takes no more of `code` than the instruction has. `mask` gives the value of a register k1 to k7,
+/// if that is known.
+pub(super) fn bytes(
+    code: impl IntoIterator<Item = u8>,
+    mask: impl FnOnce(u8) -> Option<u64>,
+) -> usize {
+    decode(&mut code.into_iter(), mask).unwrap_or(1)
 }
 
 /// Which of its meanings an opcode of vectors has: by the prefix before it, or two bits of it.
@@ -27,7 +31,10 @@ impl Kind {
 /// The opcodes after 0x0f, which the encodings of vectors have too.
 const SECOND_MAP: u8 = 1;
 
-fn decode(code: &mut impl Iterator<Item = u8>) -> Option<usize> {
+fn decode(
+    code: &mut impl Iterator<Item = u8>,
+    mask: impl FnOnce(u8) -> Option<u64>,
+) -> Option<usize> {
     let (mut short, mut repeat, mut wide) = (false, None, false);
     loop {
         match code.next()? {
@@ -49,11 +56,21 @@ fn decode(code: &mut impl Iterator<Item = u8>) -> Option<usize> {
             }
             0x62 => {
                 let (first, second, last) = (code.next()?, code.next()?, code.next()?);
-                // A mask leaves elements out, and a broadcast loads one.
-                let is_whole = last & 0x17 == 0 && last & 0x60 != 0x60;
+                // A broadcast loads one element.
+                let is_whole = last & 0x10 == 0 && last & 0x60 != 0x60;
                 let (map, wide, bytes) = (first & 7, second & 0x80 != 0, length(last >> 5 & 3));
                 let opcode = code.next().filter(|_| map == SECOND_MAP && is_whole)?;
-                return vector(opcode, Kind::of_bits(second), bytes, wide);
+                let kind = Kind::of_bits(second);
+                let bytes = vector(opcode, kind, bytes, wide)?;
+                return match last & 7 {
+                    0 => Some(bytes),
+                    // A mask leaves elements out: those up to the first such one are used.
+                    register => {
+                        let element = element(opcode, kind, wide)?;
+                        let first = mask(register)?.trailing_ones() as usize * element;
+                        (first > 0).then_some(first.min(bytes))
+                    }
+                };
             }
             0x0f => {
                 let opcode = code.next()?;
@@ -125,9 +142,23 @@ fn vector(opcode: u8, kind: Kind, bytes: usize, wide: bool) -> Option<usize> {
     }
 }
 
+/// The bytes of an element, of moves and arithmetic that can have a mask.
+fn element(opcode: u8, kind: Kind, wide: bool) -> Option<usize> {
+    match (opcode, kind) {
+        (0x10 | 0x11 | 0x28 | 0x29 | 0x51 | 0x54..=0x59 | 0x5c..=0x5f, Kind::Plain) => Some(4),
+        (0x10 | 0x11 | 0x28 | 0x29 | 0x51 | 0x54..=0x59 | 0x5c..=0x5f, Kind::By66) => Some(8),
+        (0x6f | 0x7f, Kind::ByF2) => Some(if wide { 2 } else { 1 }),
+        (0x6f | 0x7f, Kind::By66 | Kind::ByF3) => Some(if wide { 8 } else { 4 }),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::bytes;
+
+    /// No mask is known.
+    const UNKNOWN: fn(u8) -> Option<u64> = |_| None;
 
     /// As an assembler writes them.
     const INSTRUCTIONS: &[(&str, &[u8], usize)] = &[
@@ -179,7 +210,28 @@ mod tests {
     #[test]
     fn the_size_of_an_access_is_that_of_its_instruction() {
         for (text, code, size) in INSTRUCTIONS {
-            assert_eq!(bytes(code.iter().copied()), *size, "{text}");
+            assert_eq!(bytes(code.iter().copied(), UNKNOWN), *size, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_access_with_a_mask_is_of_the_elements_that_the_mask_names() {
+        // With the mask 0b1111 in k3.
+        let masked: &[(&str, &[u8], usize)] = &[
+            ("vmovdqu8 %zmm16,(%rdi){%k3}", &[0x62, 0xe1, 0x7f, 0x4b, 0x7f, 0x07], 4),
+            ("vmovdqu16 %zmm16,(%rdi){%k3}", &[0x62, 0xe1, 0xff, 0x4b, 0x7f, 0x07], 8),
+            ("vmovdqu32 (%rdi),%ymm16{%k3}", &[0x62, 0xe1, 0x7e, 0x2b, 0x6f, 0x07], 16),
+            ("vmovdqa64 %zmm16,(%rdi){%k3}", &[0x62, 0xe1, 0xfd, 0x4b, 0x7f, 0x07], 32),
+            ("vmovups %zmm0,(%rdi){%k3}", &[0x62, 0xf1, 0x7c, 0x4b, 0x11, 0x07], 16),
+            ("vmovupd %xmm0,(%rdi){%k3}", &[0x62, 0xf1, 0xfd, 0x0b, 0x11, 0x07], 16),
+            ("vaddps (%rdi),%zmm0,%zmm0{%k3}", &[0x62, 0xf1, 0x7c, 0x4b, 0x58, 0x07], 16),
+            ("vpaddd (%rdi),%zmm0,%zmm0{%k3}", &[0x62, 0xf1, 0x7d, 0x4b, 0xfe, 0x07], 1),
+        ];
+        for (text, code, size) in masked {
+            let used =
+                |mask: u64| bytes(code.iter().copied(), |register| (register == 3).then_some(mask));
+            assert_eq!(used(0b1111), *size, "{text}");
+            assert_eq!(used(0b1110), 1, "{text}");
         }
     }
 
@@ -187,7 +239,7 @@ mod tests {
     fn no_byte_behind_an_instruction_is_read() {
         for (text, code, _) in INSTRUCTIONS {
             let mut taken = 0;
-            bytes(code.iter().copied().inspect(|_| taken += 1));
+            bytes(code.iter().copied().inspect(|_| taken += 1), UNKNOWN);
             let has_operand = !text.starts_with("rep");
             assert!(taken + usize::from(has_operand) <= code.len(), "{text}");
         }

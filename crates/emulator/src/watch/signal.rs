@@ -185,6 +185,8 @@ pub(super) unsafe extern "C" fn on_trap(
 
 #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 mod processor {
+    use std::arch::x86_64::__cpuid_count;
+
     use libc::ucontext_t;
 
     use super::super::operand;
@@ -204,7 +206,35 @@ mod processor {
         let code: *const u8 = std::ptr::with_exposed_provenance(code);
         // SAFETY: the processor has read the whole instruction from there, and no byte behind it is
         // asked for.
-        operand::bytes((0..).map(|n| unsafe { code.add(n).read() }))
+        operand::bytes((0..).map(|n| unsafe { code.add(n).read() }), |mask| register(context, mask))
+    }
+
+    /// The value of a mask register, k1 to k7, if the system has saved it.
+    fn register(context: &ucontext_t, number: u8) -> Option<u64> {
+        /// Where an area that is longer than those of FXSAVE says so, and its length.
+        const EXTENDED: usize = 464;
+        /// The mark of such an area.
+        const MAGIC: u32 = 0x4650_5853;
+        /// Which components are not in their initial state. Then all registers are 0.
+        const IN_USE: usize = 512;
+        /// The component of the mask registers.
+        const MASKS: u32 = 5;
+        let area: *const u8 = context.uc_mcontext.fpregs.cast();
+        if area.is_null() {
+            return None;
+        }
+        // SAFETY: the system has saved at least the 512 bytes of FXSAVE there.
+        let [magic, length] = unsafe { area.add(EXTENDED).cast::<[u32; 2]>().read_unaligned() };
+        let place = __cpuid_count(13, MASKS).ebx as usize + 8 * usize::from(number);
+        if magic != MAGIC || place < IN_USE + 64 || place + 8 > length as usize {
+            return None;
+        }
+        // SAFETY: the area is so long.
+        unsafe {
+            let in_use = area.add(IN_USE).cast::<u64>().read_unaligned();
+            let value = area.add(place).cast::<u64>().read_unaligned();
+            Some(if in_use >> MASKS & 1 == 0 { 0 } else { value })
+        }
     }
 
     /// Makes the thread trap after one instruction. False if that would end the process.
