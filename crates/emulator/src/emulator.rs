@@ -121,11 +121,12 @@ impl Builder {
         self
     }
 
-    /// Whether an asynchronous upload from pageable memory has read its source when the call
-    /// returns; off by default. CUDA promises no such thing (rule 4 of docs/semantics.md), but many
-    /// programs rely on it, because GPUs were seen to do so up to 1 MiB. Then nothing is found of a
-    /// source that is written to or given back after the call. A captured upload reads its source
-    /// at each replay even so.
+    /// Whether an asynchronous copy of pageable memory is done with that memory when its call
+    /// returns: an upload has read its source, a download has written its destination. Off by
+    /// default. CUDA promises no such thing (rule 4 of docs/semantics.md), but many programs rely
+    /// on it, because GPUs were seen to do so: of uploads up to 1 MiB, and of all downloads. Then
+    /// nothing is found of a source that is written to or given back after the call, nor of a
+    /// destination that is used after it. A captured copy uses the memory at each replay even so.
     pub fn stage_pageable(mut self, stages: bool) -> Self {
         self.stages_pageable = stages;
         self

@@ -8,7 +8,8 @@
 //! | any order | at the call, or when the batch runs |
 //!
 //! Where there are two, the seed picks; an eager machine takes the first, and so does one that
-//! [stages](crate::Builder::stage_pageable), of pageable sources.
+//! [stages](crate::Builder::stage_pageable), of pageable sources. A call that writes to pageable
+//! memory waits; a machine that stages promises that.
 
 use std::ffi::c_void;
 
@@ -103,7 +104,7 @@ impl Emulator {
         if entries.is_empty() {
             return Ok(());
         }
-        let (waits, tail) = self.on_stream(Call::CopyBatch, stream, |machine, key| {
+        let (waits, is_promised, tail) = self.on_stream(Call::CopyBatch, stream, |machine, key| {
             let transfers: DriverResult<Box<[Transfer]>> =
                 entries.iter().map(|entry| machine.batch_transfer(key, entry, is_late)).collect();
             let transfers = transfers?;
@@ -111,9 +112,9 @@ impl Emulator {
                 |transfer: &Transfer| matches!(transfer, Transfer::Out { dst, .. } if dst.pageable);
             let waits = transfers.iter().any(to_pageable);
             machine.submit(key, Vec::new(), Action::Batch(transfers))?;
-            Ok((waits, machine.tail(key)))
+            Ok((waits, machine.stages_pageable, machine.tail(key)))
         })?;
-        if waits { self.wait(stream.device, tail, false) } else { Ok(()) }
+        if waits { self.wait(stream.device, tail, is_promised) } else { Ok(()) }
     }
 }
 
@@ -210,7 +211,8 @@ impl Machine {
             (None, Some(_)) => {
                 let host = HostUse::new(ptr(entry.dst), bytes, Access::Write);
                 let pageable = self.is_pageable(call, key, &host)?;
-                Ok(Transfer::Out { dst: HostUse { pageable, ..host }, src })
+                let waited = self.waits_for(pageable, Access::Write);
+                Ok(Transfer::Out { dst: HostUse { pageable, waited, ..host }, src })
             }
             (Some(_), None) => {
                 let host = HostUse::new(ptr(entry.src), bytes, READ);

@@ -239,22 +239,23 @@ impl Emulator {
                 Err(code) if machine.host.cover(host.ptr, 1) != Cover::None => return Err(code),
                 found => found.unwrap_or(true),
             };
-            let host = HostUse { pageable, waited: synchronous, ..host };
-            let captures = machine.streams.get(key).is_some_and(|s| s.capture.is_some());
             if pageable && synchronous {
                 machine.refuse_capturing(key)?;
             }
-            let way = match (pageable, synchronous) {
+            let captures = machine.streams.get(key).is_some_and(|s| s.capture.is_some());
+            let waits = synchronous || machine.waits_for(pageable, access) && !captures;
+            let host = HostUse { pageable, waited: waits, ..host };
+            let way = match (pageable, waits) {
                 // Each replay reads or writes it.
                 (true, false) if captures => Way::Late,
                 (false, true) => Way::Block,
                 (false, false) => Way::Late,
                 (true, true) if access == Access::Write => Way::Block,
                 (true, true) => Way::Stage,
-                (true, false) if access == Access::Read && machine.stages_pageable => Way::Stage,
+                (true, false) if machine.stages_pageable => Way::Stage,
                 (true, false) => machine.pick_way(key, &host, plane.width),
             };
-            let is_promised = synchronous || machine.stages_pageable;
+            let is_promised = waits || machine.stages_pageable;
             let parts = match way {
                 Way::Torn => plane.torn(),
                 _ => vec![(way, plane)],
@@ -272,10 +273,10 @@ impl Emulator {
                     machine.source_was_read(call, synchronous.then_some(key), &part);
                 }
             }
-            Ok((way == Way::Block).then(|| machine.tail(key)))
+            Ok((way == Way::Block).then(|| (machine.tail(key), waits)))
         })?;
         // An asynchronous call may wait, and does not promise to.
-        target.map_or(Ok(()), |target| self.wait(stream.device, target, synchronous))
+        target.map_or(Ok(()), |(target, waits)| self.wait(stream.device, target, waits))
     }
 
     /// The host copies now: destinations, sources and lengths. Watched memory notices that by
@@ -389,6 +390,12 @@ fn check_device_sides(
 }
 
 impl Machine {
+    /// Whether this machine promises that an asynchronous copy of host memory is complete when its
+    /// call returns.
+    pub(super) fn waits_for(&self, pageable: bool, access: Access) -> bool {
+        pageable && access == Access::Write && self.stages_pageable
+    }
+
     /// A call has read a source: after what a stream does first, if it has waited for that, as
     /// synchronous calls do (rule 1).
     fn source_was_read(&mut self, call: Call, after: Option<Key>, plane: &Plane) {

@@ -1,10 +1,11 @@
-//! A machine that stages pageable memory: an upload has read its source when the call returns.
+//! A machine that stages pageable memory: an upload has read its source when the call returns, and a
+//! download has written its destination.
 
 use std::ffi::c_void;
 
 use super::stand_ins::{findings, kinds, stream, synchronize};
 use super::*;
-use crate::{BatchEntry, Builder, Emulator, Kind, Plane, SourceOrder};
+use crate::{BatchEntry, Builder, CaptureMode, Emulator, Kind, Plane, SourceOrder};
 
 /// Longer than what GPUs were seen to read at once.
 const LONG: usize = (1 << 20) + 5;
@@ -34,6 +35,16 @@ fn download(gpu: &Emulator, on: RawStream, to: &mut [u8], from: *mut c_void, wai
     unsafe { gpu.copy(on, line, Kind::D2H, waits) }.unwrap();
 }
 
+/// A download that is not waited for: that of a graph writes at each replay.
+fn download_later(gpu: &Emulator, on: RawStream, to: &mut [u8], from: *mut c_void) {
+    gpu.stream_begin_capture(on, CaptureMode::Global).unwrap();
+    download(gpu, on, to, from, false);
+    let graph = gpu.stream_end_capture(on).unwrap();
+    let exec = gpu.graph_instantiate(graph, false).unwrap();
+    // SAFETY: the tests wait for the stream before the memory is gone.
+    unsafe { gpu.graph_launch(exec, on) }.unwrap();
+}
+
 #[test]
 fn rule_04_a_staged_source_may_change_after_the_call() {
     for gpu in machines() {
@@ -59,13 +70,39 @@ fn rule_04_a_staged_source_may_change_after_the_call() {
 }
 
 #[test]
+fn rule_04_a_destination_may_be_used_after_the_call() {
+    for gpu in machines() {
+        for in_batch in [false, true] {
+            let (on, there) = (stream(&gpu), gpu.malloc(64).unwrap());
+            upload(&gpu, on, there, &[1; 64]);
+            let mut back = [0_u8; 64];
+            if in_batch {
+                let (dst, order) = (back.as_mut_ptr().cast(), SourceOrder::InStreamOrder);
+                let entry = BatchEntry { dst, src: there, bytes: 64, order };
+                // SAFETY: memory of the test's own.
+                unsafe { gpu.copy_batch(on, &[entry]) }.unwrap();
+            } else {
+                download(&gpu, on, &mut back, there, false);
+            }
+            gpu.host_reads(back.as_ptr(), 64);
+            assert_eq!(back, [1; 64], "{in_batch}");
+            gpu.host_writes(back.as_ptr(), 64);
+            back.fill(2);
+            synchronize(&gpu, on);
+            assert_eq!(back, [2; 64], "{in_batch}");
+        }
+        assert_eq!(kinds(&gpu), [], "{:#?}", findings(&gpu));
+    }
+}
+
+#[test]
 fn a_staged_source_is_read_by_the_call_and_not_in_the_order_of_its_stream() {
     for waits in [false, true] {
         for gpu in machines() {
             let (on, there) = (stream(&gpu), gpu.malloc(64).unwrap());
             upload(&gpu, on, there, &[1; 64]);
             let mut between = [0_u8; 64];
-            download(&gpu, on, &mut between, there, false);
+            download_later(&gpu, on, &mut between, there);
             if waits {
                 synchronize(&gpu, on);
             }
@@ -86,7 +123,7 @@ fn a_staged_source_in_stream_order_is_read_when_the_stream_is_done() {
         let (on, there) = (stream(&gpu), gpu.malloc(64).unwrap());
         upload(&gpu, on, there, &[1; 64]);
         let (mut between, mut back) = ([0_u8; 64], [0_u8; 64]);
-        download(&gpu, on, &mut between, there, false);
+        download_later(&gpu, on, &mut between, there);
         let order = SourceOrder::InStreamOrder;
         let entry = BatchEntry { dst: there, src: between.as_ptr().cast(), bytes: 64, order };
         // SAFETY: as above.
