@@ -4,7 +4,7 @@ use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, RawStream};
-use pinlane_emulator::{Emulator, Plane};
+use pinlane_emulator::{Emulator, Plane, Side};
 
 use super::contexts;
 use crate::abi::Handle;
@@ -16,6 +16,20 @@ const TO_DEVICE: u32 = 1;
 const TO_HOST: u32 = 2;
 const WITHIN: u32 = 3;
 const AS_POINTERS_SAY: u32 = 4;
+
+/// The direction of a copy whose name says it. The driver copies as the pointers show: memory of
+/// either side may stand where the name says a device's. Only pageable memory may not, and then the
+/// copy contradicts its name.
+fn direction(gpu: &Emulator, dst: *mut c_void, src: *const c_void, named: u32) -> u32 {
+    let is_pageable = |ptr| gpu.held(ptr).side == Side::Pageable;
+    let contradicts = match named {
+        TO_DEVICE => is_pageable(dst.cast_const()),
+        TO_HOST => is_pageable(src),
+        WITHIN => is_pageable(dst.cast_const()) || is_pageable(src),
+        _ => false,
+    };
+    if contradicts { named } else { AS_POINTERS_SAY }
+}
 
 /// A copy that the host waits for, as far as CUDA says so.
 fn now(
@@ -71,13 +85,14 @@ macro_rules! copies {
             fn $now / $now_of_thread(
                 dst: *mut c_void, src: *const c_void, bytes: usize,
             ) |gpu, per_thread| {
-                now(gpu, dst, src, bytes, $kind, per_thread)
+                now(gpu, dst, src, bytes, direction(gpu, dst, src, $kind), per_thread)
             }
 
             fn $later / $later_of_thread(
                 dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
             ) |gpu, per_thread| {
-                copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), $kind, false)
+                let kind = direction(gpu, dst, src, $kind);
+                copy(gpu, target(handle, per_thread)?, Plane::line(dst, src, bytes), kind, false)
             }
         }
     )* };
