@@ -133,7 +133,7 @@ pub fn call(name: &'static str, work: impl FnOnce(&Emulator) -> DriverResult<()>
         let has_findings = gpu.leave_call(outer);
         drop(noted);
         if machine::is_forked() {
-            report::forked();
+            report::forked(name);
         } else if has_findings {
             report::write(gpu);
         }

@@ -54,15 +54,15 @@ pub fn write(gpu: &Emulator) {
     }
 }
 
-/// Says once that a forked child calls CUDA. Some thread of its parent may have held any lock when
-/// it forked: none is taken here.
+/// Says once that a forked child calls CUDA, and which call that is. Some thread of its parent may
+/// have held any lock when it forked: none is taken here.
 #[cold]
-pub fn forked() {
+pub fn forked(call: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if SAID.swap(true, Ordering::Relaxed) {
         return;
     }
-    let what = "a child that was forked calls CUDA before it has called exec";
+    let what = format_args!("a child that was forked calls {call} before it has called exec");
     let opened = env::var_os("PINLANE_CUDART_REPORT")
         .and_then(|path| OpenOptions::new().create(true).append(true).open(path).ok());
     match opened {
