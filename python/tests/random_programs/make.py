@@ -37,6 +37,8 @@ class _Maker:
         self.kept: set[str] = set()
         """The memory of graphs, which no other tensor gets."""
         self.events: list[str] = []
+        self.loaded: set[int] = set()
+        """The streams that loops over a DataLoader have used."""
         self.made = 0
         self.streams = rng.choice((2, 2, 3, 3, 4))
         self.stream = 0
@@ -242,13 +244,14 @@ class _Maker:
         return self.allocate(Tensor(self.name("h"), HOST, pinned=True), line, None)
 
     def pin(self) -> None:
-        """A copy in page-locked memory."""
+        """A copy in page-locked memory, which has the strides of its source."""
         host = self.pick(on_device=False, pinned=False) or self.pageable()
         source = self.rows(host)
         read = Uses(HOST, (source.use,), certain=False)
         self.prepare(read)
         self.allocate(Tensor(self.name("h"), HOST, pinned=True), f"{source.text}.pin_memory()",
-                      None, read, twin=f"{source.text}.clone()")
+                      None, read, twin=f"torch.empty_strided({source.text}.size(), "
+                      f"{source.text}.stride()).copy_({source.text})")
 
     def pageable(self) -> Tensor:
         line = f"torch.full({self.shape}, {self.rng.randint(1, 9)}.0)"
@@ -393,9 +396,9 @@ class _Maker:
         host = self.host(pinned=True)
         source = self.rows(host)
         later, uses = self.rng.random() < 0.8, Uses(self.stream, (source.use,))
-        ends: list[Effect] = [order.RecordStream(host.name, self.stream)]
-        if not later:
-            ends.append(order.Synchronize(self.stream, certain=False))
+        # Of a copy that it waits for, PyTorch tells its allocator nothing.
+        ends: list[Effect] = [order.RecordStream(host.name, self.stream) if later
+                              else order.Synchronize(self.stream, certain=False)]
         flag = LATER if later else ""
         if self.rng.random() < 0.5:
             lines = [f'{source.text}.to("cuda"{flag})', f"{source.text}.cuda({flag[2:]})"]
@@ -428,7 +431,6 @@ class _Maker:
         source = self.view(self.device())
         uses = Uses(self.stream, (source.use,))
         ways = self.rng.randrange(5)
-        synchronize = order.Synchronize(self.stream, certain=source.twin.numel() > 0)
         if ways == 0 and is_copied_at_once(source.twin):  # to new page-locked memory
             tensor = Tensor(self.name("h"), HOST, pinned=True)
             recorded = order.RecordStream(tensor.name, self.stream)
@@ -436,7 +438,7 @@ class _Maker:
                           twin=f"{source.text}.clone()")
         elif ways < 2:  # the host waits
             tensor = Tensor(self.name("p"), HOST)
-            self.allocate(tensor, f"{source.text}.cpu()", uses, synchronize,
+            self.allocate(tensor, f"{source.text}.cpu()", uses, self.waited(source),
                           twin=f"{source.text}.clone()")
         else:
             pinned = ways != 4
@@ -446,12 +448,18 @@ class _Maker:
                 source = self.like(to.twin.shape)
             recorded = order.RecordStream(host.name, self.stream)
             if ways != 3:
-                self.copy(to, source, LATER, [recorded] if pinned else [])
+                # Of pageable memory it is complete when the call returns, unless CUDA's own rules
+                # are asked for.
+                self.copy(to, source, LATER, [recorded if pinned else self.waited(source)])
                 return
             line = f"{to.text}.copy_({source.text}{LATER})"
             used = Uses(self.stream, (source.use,), (to.use,))
-            self.copy(to, source, "", [synchronize], wait="blocking copy",
+            self.copy(to, source, "", [self.waited(source)], wait="blocking copy",
                       weaker=Step(self.on(self.stream, line), (used, recorded)))
+
+    def waited(self, source: View) -> Effect:
+        """What a download does that the host waits for: one of nothing waits for nothing."""
+        return order.Synchronize(self.stream, certain=source.twin.numel() > 0)
 
     def load(self) -> None:
         """A loop over a DataLoader, whose batches are page-locked."""
@@ -467,8 +475,10 @@ class _Maker:
         memory = order.Allocate(tensor.name, self.stream, 1)
         others = order.Allocate(self.name("batches"), HOST, 1)
         uses = Uses(self.stream, (), ((tensor.name, bits_of(twin)),))
-        maybe = order.Synchronize(self.stream, certain=False)  # the allocator asks events
-        self.add(Step("\n".join(self.indented(lines)), (others, memory, uses, maybe),
+        # The allocator asks events. The last batch of an earlier loop lives until this one begins.
+        self.loaded.add(self.stream)
+        asked = [order.Synchronize(stream, certain=False) for stream in sorted(self.loaded)]
+        self.add(Step("\n".join(self.indented(lines)), (others, memory, uses, *asked),
                       (tensor.name,)))
         self.tensors.append(tensor)
 

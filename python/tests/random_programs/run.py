@@ -25,7 +25,12 @@ class Ran:
 
 
 class Runner:
-    """Counts the findings of this process."""
+    """Counts the findings of this process.
+
+    The variables of a program are gone when it ends. If its functions kept them, in a circle, the
+    garbage collector would find them later: perhaps in a worker of another program, where PyTorch
+    ends the process if an event is destroyed.
+    """
 
     def __init__(self) -> None:
         self.report = Path(os.environ["PINLANE_CUDART_REPORT"])
@@ -33,8 +38,9 @@ class Runner:
 
     def run(self, program: Program) -> Ran:
         """Runs a program up to its first error."""
-        ran = Ran()
-        _execute(program.text, program.name, {}, ran)
+        ran, names = Ran(), {}
+        _execute(program.text, program.name, names, ran)
+        names.clear()
         return self._end(ran)
 
     def run_by_steps(self, program: Program) -> Ran:
