@@ -149,13 +149,17 @@ def _reused(finding: Finding, race: Race) -> _Parts | None:
         f"its memory goes to the one of line {owner.made.line}: the allocator does not know that "
         f"{stream} still {used} it."
     )
-    after = f"after line {first.site.line}" if first.site else "after its last use"
+    title = f"the memory of a tensor is reused while {stream} still {used} it"
     name = stream.expression or "side_stream"
+    if _is_replay(first):
+        wait = f"{_stream(second).before(second)}: `{own}.wait_stream({name})`"
+        return title, why, [wait, KEEP_FOR_REPLAYS]
+    after = f"after line {first.site.line}" if first.site else "after its last use"
     made = former.made
     tensor = (source.target(made.file, made.line) if made else None) or "x"
     what = ", where `x` is the first tensor" if tensor == "x" else ""
     return (
-        f"the memory of a tensor is reused while {stream} still {used} it",
+        title,
         why,
         [
             f"{after}: `{tensor}.record_stream({name})`{what}",
@@ -193,7 +197,10 @@ def _streams(finding: Finding, race: Race) -> _Parts:
         fixes.append(f"{where}: `{b.expression}.wait_stream({a.expression})`")
     else:
         fixes.append(f"{where}, make {b} wait for {a}: `consumer.wait_stream(producer)`")
-    if len(finding.owners) > 1 and second.access == "write":
+    is_replayed = _is_replay(first) or _is_replay(second)
+    if len(finding.owners) > 1 and is_replayed:
+        fixes.append(KEEP_FOR_REPLAYS)
+    elif len(finding.owners) > 1 and second.access == "write":
         name = b.expression if b.is_side else a.expression
         fixes.append(
             "if the two lines use different tensors, the caching allocator has given the memory of "
@@ -213,13 +220,14 @@ def _freed(race: Race) -> _Parts:
         after = f"after line {line}" if line else "after its use"
         tensor = (source.deleted(free.site.file, free.site.line) if free.site else None) or "x"
         what = ", where `x` is the tensor that is freed" if tensor == "x" else ""
+        wait = f"before it is freed: `torch.cuda.current_stream().wait_stream({name})`"
         return (
             f"memory is freed while {stream} still uses it",
             "A tensor belongs to the stream that was current when it was made. When the tensor is "
             "gone, that stream may reuse the memory. It does not wait for other streams.",
-            [
+            [wait, KEEP_FOR_REPLAYS] if _is_replay(use) else [
                 f"{after}: `{tensor}.record_stream({name})`{what}",
-                f"or before it is freed: `torch.cuda.current_stream().wait_stream({name})`",
+                f"or {wait}",
                 "or keep the tensor until the streams are synchronized",
             ],
         )
@@ -242,6 +250,17 @@ def _not_yet_allocated(race: Race) -> _Parts:
         "Memory that is allocated in stream order exists when that stream reaches the allocation.",
         [f"{where}: `{name}.wait_stream({other})`"],
     )
+
+
+KEEP_FOR_REPLAYS = ("or keep the tensor for as long as the graph is replayed: each replay uses its "
+                    "memory again, and `record_stream` knows nothing of later replays")
+
+
+def _is_replay(use: Use) -> bool:
+    """Whether the replay of a CUDA graph has made this use."""
+    frames = use.site.callers if use.site else ()
+    return any(frame.function == "replay" and frame.file.endswith("torch/cuda/graphs.py")
+               for frame in frames)
 
 
 # ---- the parts of a race ------------------------------------------------------------------------
@@ -354,7 +373,9 @@ _MISUSE = {
     "CallAfterFork": (
         "a forked process uses CUDA",
         "CUDA cannot be used in a child of a process that has used it. Start workers with "
-        "`multiprocessing_context=\"spawn\"`, or return CPU tensors from them.",
+        "`multiprocessing_context=\"spawn\"`, or return CPU tensors from them. If the program "
+        "makes no such call itself, Python's garbage collector does: it destroys tensors or events "
+        "of the parent in the child. Then call `gc.collect()` before the workers start.",
     ),
     "Unsupported": (
         "an operation ran for which nothing stands in",

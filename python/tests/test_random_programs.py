@@ -1,5 +1,7 @@
 """The model of random programs, and some programs. scripts/soak python runs many."""
 import os
+import random
+import re
 import subprocess
 import sys
 import unittest
@@ -73,6 +75,63 @@ class Model(unittest.TestCase):
         program = Program("right", steps)
         self.assertEqual((program.waits(), program.order(False).races), ([2], []))
         self.assertEqual(program.without(2, "wrong").order(True).races, [Race(1, 2)])
+
+
+@unittest.skipIf(missing(), f"needs PyTorch for CUDA, and the runtime: {missing()}")
+class Making(unittest.TestCase):
+    """What the maker of programs knows of PyTorch."""
+
+    def maker(self, seed=1):
+        from .random_programs.make import _Maker
+        return _Maker(random.Random(seed))
+
+    def effects(self, maker, kind):
+        found = [effect for step in maker.steps for effect in step.effects]
+        return [effect for effect in found if isinstance(effect, kind)]
+
+    def test_the_allocator_knows_of_copies_only_that_the_host_does_not_wait_for(self):
+        for seed in range(40):
+            maker = self.maker(seed)
+            maker.upload()
+            later = sum("non_blocking" in step.text for step in maker.steps)
+            self.assertEqual(len(self.effects(maker, RecordStream)), later, maker.steps)
+
+    def test_a_copy_in_page_locked_memory_has_the_strides_of_its_source(self):
+        import torch
+        from .random_programs.tensors import Tensor
+        maker = self.maker()
+        maker.tensors.append(Tensor("p", HOST))
+        maker.twins["p"] = torch.ones(2, 3).t()
+        maker.order.apply(Allocate("p", HOST, 6))
+        self.assertFalse(maker.twins["p"].is_contiguous())
+        maker.pin()
+        source = maker.steps[-1].text.partition(" = ")[2].removesuffix(".pin_memory()")
+        made = maker.twins[maker.tensors[-1].name]
+        self.assertEqual(made.stride(), eval(source, maker.twins).stride())
+
+    def test_a_loop_over_batches_may_wait_for_the_streams_of_earlier_loops(self):
+        maker = self.maker()
+        for maker.stream in 1, 0:
+            maker.load()
+        waits = self.effects(maker, Synchronize)
+        self.assertEqual([wait.stream for wait in waits], [1, 0, 1])
+        self.assertFalse(any(wait.certain for wait in waits))
+
+    def test_a_download_is_waited_for_if_it_blocks_or_its_memory_is_pageable(self):
+        for seed in range(100):
+            maker = self.maker(seed)
+            maker.download()
+            copy = maker.steps[-1]
+            is_pinned = bool(re.search(r"\bh\d.*non_blocking", copy.text))
+            waits = [effect.certain for effect in copy.effects if isinstance(effect, Synchronize)]
+            self.assertEqual(waits, [] if is_pinned else [True], copy)
+
+    def test_a_download_of_nothing_waits_for_nothing(self):
+        import torch
+        from .random_programs.tensors import Tensor, View
+        maker, tensor = self.maker(), Tensor("x", 1)
+        waits = [maker.waited(View(tensor, "x", torch.ones(rows))).certain for rows in (0, 2)]
+        self.assertEqual(waits, [False, True])
 
 
 @unittest.skipIf(missing(), f"needs PyTorch for CUDA, and the runtime: {missing()}")

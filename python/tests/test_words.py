@@ -56,10 +56,10 @@ class Words(unittest.TestCase):
                          "before line 8: `torch.cuda.current_stream().wait_stream(side)`")
         self.assertEqual(len(told.fixes), 1)
 
-    def reused(self, made, first="read", second="write"):
+    def reused(self, made, first="read", second="write", used=None):
         """A race between a use on a side stream, and one of the tensor made on that line."""
         file = str(self.script.file)
-        finding = race(use("kernel aten::mul", first, "stream A", self.site(7)),
+        finding = race(use("kernel aten::mul", first, "stream A", used or self.site(7)),
                        use("Fill", second, "legacy stream", self.site(8)), "device 0")
         owners = (Owner(512, Frame(file, 4), Frame(file, 8)), Owner(512, Frame(file, made), None))
         return words.tell(problem(dataclasses.replace(finding, owners=owners)))
@@ -94,6 +94,21 @@ class Words(unittest.TestCase):
                          use("FreeAsync", "free", "legacy stream", self.site(11)), "device 0")
         self.assertEqual(told.fixes[0], "after line 7: `y.record_stream(side)`")
 
+    def test_what_a_replay_uses_needs_a_wait_and_no_record_stream(self):
+        replay = self.site(7)
+        replay["callers"].insert(0, {"file": "/venv/torch/cuda/graphs.py", "line": 7,
+                                     "function": "replay"})
+        freed = self.told(use("kernel aten::mul", "read", "stream A", replay),
+                          use("FreeAsync", "free", "legacy stream", self.site(8)), "device 0")
+        for told, wait in (
+            (self.reused(8, used=replay),
+             "before line 8: `torch.cuda.current_stream().wait_stream(side)`"),
+            (self.reused(3, used=replay),
+             "before line 8: `torch.cuda.current_stream().wait_stream(side)`"),
+            (freed, "before it is freed: `torch.cuda.current_stream().wait_stream(side)`"),
+        ):
+            self.assertEqual(told.fixes, (wait, words.KEEP_FOR_REPLAYS))
+
     def test_pinned_memory_that_is_freed_in_flight(self):
         told = self.told(use("CopyH2D", "read", "legacy stream", self.site(4)),
                          use("HostFree", "free", "host", self.site(5)), kind="FreedInFlight")
@@ -115,6 +130,7 @@ class Words(unittest.TestCase):
         told = words.tell(problem(finding))
         self.assertIn("forked process", told.title)
         self.assertIn("spawn", told.why)
+        self.assertIn("gc.collect()", told.why)
         self.assertEqual(told.steps[0].site.line, 4)
         unknown = Finding.of({"kind": "New", "message": "something\n  called at a.py:1\n  more"})
         told = words.tell(problem(unknown))
