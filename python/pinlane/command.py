@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
                      "that took)")
     add.add_argument("--fail-fast", action="store_true", help="stops at the first problem")
     add.add_argument("--strict", action="store_true",
-                     help="uploads of memory that is not pinned may read it late, as CUDA allows")
+                     help="copies of memory that is not pinned may use it late, as CUDA allows")
     add.add_argument("--operators", choices=["auto", "off"], default="auto",
                      help="off: PyTorch's operators compute nothing; for programs that only copy")
     add.add_argument("--no-torch", action="store_true",

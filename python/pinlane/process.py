@@ -110,7 +110,7 @@ def _again_without_imports() -> None:
 
 
 def _staged(runs: Runs, explored: Explored, options: Options) -> list[str]:
-    """Whether it mattered that uploads of pageable memory read their source at the call."""
+    """Whether it mattered that copies of pageable memory are done with it when they return."""
     variables = runs.variables
     runs.variables = dict(variables, PINLANE_CUDART_PAGEABLE="cuda")
     ended = runs.one("0:eager", options.timeout or max(20.0, 20 * explored.first.seconds))
@@ -122,8 +122,8 @@ def _staged(runs: Runs, explored: Explored, options: Options) -> list[str]:
               if problem.finding and problem.key not in known and _is_pageable(problem.finding)]
     if not places:
         return []
-    return [f"uploads of memory that is not pinned read it during the call here, as on today's "
-            f"GPUs. CUDA does not promise that; --strict reports where it matters: "
+    return [f"copies of memory that is not pinned are done with it when the call returns here, as "
+            f"on today's GPUs. CUDA does not promise that; --strict reports where it matters: "
             f"{', '.join(sorted(set(places)))}"]
 
 
@@ -135,7 +135,7 @@ def _is_pageable(finding: Finding) -> bool:
 
 def _place(finding: Finding) -> str:
     site = finding.race.first.site if finding.race else finding.site
-    return f"{source.short(site.file)}:{site.line}" if site else "an upload without a line"
+    return f"{source.short(site.file)}:{site.line}" if site else "a copy without a line"
 
 
 def _write(request: Request, result: Result) -> None:

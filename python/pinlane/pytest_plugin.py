@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--pinlane-timeout", type=float, metavar="SECONDS",
                     help="how long one run may take")
     group.addoption("--pinlane-strict", action="store_true",
-                    help="uploads of memory that is not pinned may read it late, as CUDA allows")
+                    help="copies of memory that is not pinned may use it late, as CUDA allows")
     group.addoption("--pinlane-operators", choices=["auto", "off"], default="auto",
                     help="off: PyTorch's operators compute nothing")
     group.addoption("--pinlane-replay", metavar="SCHEDULE",

@@ -100,6 +100,7 @@ class Making(unittest.TestCase):
         import torch
         from .random_programs.tensors import Tensor
         maker = self.maker()
+        maker.threads = False
         maker.tensors.append(Tensor("p", HOST))
         maker.twins["p"] = torch.ones(2, 3).t()
         maker.order.apply(Allocate("p", HOST, 6))

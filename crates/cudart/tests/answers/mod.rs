@@ -70,6 +70,13 @@ fn what_cuda_refuses_is_refused_and_what_it_forbids_is_found() {
     }
 }
 
+#[test]
+fn the_finding_of_a_forked_child_names_its_first_call() {
+    let run = program("misuse", None).given("forked").eager();
+    assert_eq!((run.status, run.kinds()), (Some(0), vec!["CallAfterFork"]), "{run:?}");
+    assert!(run.findings[0].contains("calls cudaGetDevice before it has called exec"), "{run:?}");
+}
+
 fn graphs_have_nodes(headers: Option<&Path>) {
     in_all_modes(&program("nodes", headers), Run::is_right);
     in_all_modes(&program("graph_memory", headers), Run::is_right);

@@ -56,7 +56,7 @@ fn a_correct_program_for_the_driver_with_the_headers_of_the_toolkit_ends_well_to
 fn one_eager_run_finds_the_race_of_a_program_for_the_driver_and_names_its_calls() {
     let run = program("driver_race", None).eager();
     assert_eq!((run.status, &*run.stdout), (Some(0), "done\n"), "{run:?}");
-    assert_eq!(run.kinds(), ["Race", "BadHandle", "BadFree"], "{run:?}");
+    assert_eq!(run.kinds(), ["Race", "BadHandle", "BadFree", "BadCopy"], "{run:?}");
     assert!(run.findings[0].contains("read after write"), "{run:?}");
     assert!(run.findings[1].contains("cuStreamSynchronize names"), "{run:?}");
     assert!(run.findings[2].contains("cuMemFree_v2: "), "{run:?}");

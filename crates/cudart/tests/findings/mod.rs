@@ -27,7 +27,7 @@ fn rule_04_a_pageable_source_that_is_overwritten_is_found() {
 }
 
 #[test]
-fn rule_04_a_pageable_source_may_be_overwritten_if_uploads_are_staged() {
+fn rule_04_pageable_memory_may_be_used_after_the_call_if_copies_are_staged() {
     let staged = [("PINLANE_CUDART_PAGEABLE", "staged")];
     let app = program("overwritten", None);
     for seed in 0..MODES {
@@ -37,8 +37,8 @@ fn rule_04_a_pageable_source_may_be_overwritten_if_uploads_are_staged() {
     }
     for (name, kind) in TOO_EARLY {
         let run = program("unwatched", None).given(name).with("eager", 0, &staged);
-        let is_upload = ["source", "freed", "flag", "query"].contains(&name);
-        let expected = if is_upload { vec![] } else { vec![kind] };
+        let is_pageable = ["source", "destination", "freed", "flag", "query"].contains(&name);
+        let expected = if is_pageable { vec![] } else { vec![kind] };
         assert_eq!((&*run.stdout, run.kinds()), ("done\n", expected), "{name}: {run:?}");
     }
     assert_eq!(app.with("eager", 0, &[("PINLANE_CUDART_PAGEABLE", "late")]).status, Some(125));
@@ -134,7 +134,7 @@ fn findings_name_the_lines_of_the_program() {
     assert!(!without.contains("overwritten.cpp"), "{without}");
 
     let run = program("driver_race", None).eager();
-    let [race, handle, free] = &run.findings[..] else { panic!("{run:?}") };
+    let [race, handle, free, _] = &run.findings[..] else { panic!("{run:?}") };
     let used = |text| at("driver_race.cpp", text);
     assert!(race.contains(&format!("second: CopyD2H     {}", used("cuMemcpyDtoHAsync"))), "{race}");
     assert!(race.contains(&format!("first:  Fill(0x01)  {}", used("cuMemsetD8Async"))), "{race}");

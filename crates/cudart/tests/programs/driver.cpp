@@ -51,6 +51,32 @@ void copies() {
   FINE(cuMemFreeHost(pinned));
 }
 
+// A copy goes as its addresses show: page-locked memory may stand where a name says a device's, and
+// a device's where it says the host's.
+void directions() {
+  CUdeviceptr device;
+  void* pinned;
+  char there[64] = {};
+  FINE(cuMemAlloc(&device, sizeof there));
+  FINE(cuMemAllocHost(&pinned, sizeof there));
+  std::memset(pinned, 5, sizeof there);
+  FINE(cuMemsetD8(device, 6, sizeof there));
+  const auto as_device = reinterpret_cast<CUdeviceptr>(pinned);
+  const auto as_host = reinterpret_cast<void*>(device);
+  FINE(cuMemcpyHtoD(as_device, as_host, 32));
+  FINE(cuMemcpyDtoH(there, as_device, sizeof there));
+  EXPECT(there[0] == 6 && there[31] == 6 && there[32] == 5);
+  FINE(cuMemcpyDtoH(as_host, as_device + 32, 32));
+  FINE(cuMemcpyHtoD(as_device, there + 32, 8));
+  FINE(cuMemcpyDtoHAsync(as_host, as_device, 8, nullptr));
+  FINE(cuMemcpyDtoDAsync(as_device, device, sizeof there, nullptr));
+  FINE(cuStreamSynchronize(nullptr));
+  const auto* back = static_cast<const char*>(pinned);
+  EXPECT(back[0] == 5 && back[31] == 5 && back[32] == 6);
+  FINE(cuMemFreeHost(pinned));
+  FINE(cuMemFree(device));
+}
+
 bool is_active() {
   unsigned flags;
   int active;
@@ -58,7 +84,7 @@ bool is_active() {
   return active != 0;
 }
 
-}  // namespace
+} // namespace
 
 int main() {
   int count;
@@ -90,6 +116,7 @@ int main() {
   EXPECT(is_active());
   FINE(cuCtxSetCurrent(primary));
   copies();
+  directions();
   std::thread([&] {
     CUcontext none;
     FINE(cuCtxGetCurrent(&none));

@@ -20,6 +20,9 @@ int main() {
   GIVES(CUDA_ERROR_INVALID_HANDLE, cuStreamSynchronize(second));
   FINE(cuMemFree(memory));
   GIVES(CUDA_ERROR_INVALID_VALUE, cuMemFree(memory));
+  char pageable[8];
+  const auto wrong = reinterpret_cast<CUdeviceptr>(pageable);
+  GIVES(CUDA_ERROR_INVALID_VALUE, cuMemcpyHtoD(wrong, pinned, sizeof pageable));
   GIVES(CUDA_ERROR_NOT_SUPPORTED, cuEGLStreamConsumerConnect(nullptr, nullptr));
   FINE(cuMemFreeHost(pinned));
   std::puts("done");

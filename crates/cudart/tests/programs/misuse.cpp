@@ -5,6 +5,7 @@
 #include <string>
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
@@ -73,8 +74,10 @@ void unjoined() {
     OK(cudaMemsetAsync(a, 1, bytes, origin));
     OK(cudaStreamWaitEvent(other, marked(origin), 0));
     OK(cudaMemsetAsync(b, 1, bytes, other));
-    if (joined > 0) OK(cudaStreamWaitEvent(origin, marked(other), 0));
-    if (joined == 1) OK(cudaMemsetAsync(b, 2, bytes, other));
+    if (joined > 0)
+      OK(cudaStreamWaitEvent(origin, marked(other), 0));
+    if (joined == 1)
+      OK(cudaMemsetAsync(b, 2, bytes, other));
     const cudaError_t ended = cudaStreamEndCapture(origin, &graph);
     EXPECT(ended == (joined == 2 ? cudaSuccess : cudaErrorStreamCaptureUnjoined));
     EXPECT((graph != nullptr) == (joined == 2));
@@ -107,7 +110,8 @@ void functions() {
         cudaEventQuery(calls.event),
         store.launch(calls.stream, {&calls.device, &calls.refused}),
     };
-    for (cudaError_t answer : answers) calls.refused += answer == cudaErrorNotPermitted;
+    for (cudaError_t answer : answers)
+      calls.refused += answer == cudaErrorNotPermitted;
   };
   OK(cudaLaunchHostFunc(calls.stream, function, &calls));
   OK(cudaStreamSynchronize(calls.stream));
@@ -195,7 +199,21 @@ void outside() {
   EXPECT(cudaStreamSynchronize(on) == cudaErrorIllegalAddress);
 }
 
-}  // namespace
+// As a garbage collector may do in a worker: it frees what the parent has.
+void forked() {
+  char* made = memory();
+  const pid_t child = fork();
+  if (child == 0) {
+    int device = 0;
+    const bool refused = cudaGetDevice(&device) == cudaErrorInitializationError &&
+                         cudaFree(made) == cudaErrorInitializationError;
+    _exit(refused ? 0 : 1);
+  }
+  int status = -1;
+  EXPECT(waitpid(child, &status, 0) == child && status == 0);
+}
+
+} // namespace
 
 // Gives the first bytes to the system, and takes zeros for the second ones.
 extern "C" void pinlane_kernel_dump(dim3, dim3, void** args, size_t) {
@@ -209,18 +227,21 @@ extern "C" void pinlane_kernel_dump(dim3, dim3, void** args, size_t) {
 // Stores the value to all bytes, unless it is 0.
 extern "C" void pinlane_kernel_store(dim3, dim3, void** args, size_t) {
   const int value = *static_cast<int*>(args[1]);
-  if (value != 0) std::memset(*static_cast<char**>(args[0]), value, bytes);
+  if (value != 0)
+    std::memset(*static_cast<char**>(args[0]), value, bytes);
 }
 
 int main(int, char** argv) {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {{"captured", captured}, {"unjoined", unjoined}, {"functions", functions},
-               {"elsewhere", elsewhere}, {"peer", peer}, {"pitch", pitch},
-               {"freed", freed}, {"unused", unused}, {"dumped", dumped}, {"outside", outside}};
+  } cases[] = {{"captured", captured},   {"unjoined", unjoined}, {"functions", functions},
+               {"elsewhere", elsewhere}, {"peer", peer},         {"pitch", pitch},
+               {"freed", freed},         {"unused", unused},     {"dumped", dumped},
+               {"outside", outside},     {"forked", forked}};
   for (const auto& one : cases) {
-    if (std::string(argv[1]) == one.name) one.run();
+    if (std::string(argv[1]) == one.name)
+      one.run();
   }
   std::puts("done");
 }

@@ -43,8 +43,8 @@ impl Place {
         Process::has_mark(self.process.load(Ordering::Relaxed))
     }
 
-    /// Whether an ancestor process has listed it and it overlaps the range. This process has its
-    /// own memory there.
+    /// Whether an ancestor process has listed it and it overlaps the range, where this process now
+    /// lists memory of its own: what it shared with the ancestor is not mapped there any more.
     fn is_stale(&self, range: &Range<usize>) -> bool {
         let start = self.start.load(Ordering::Relaxed);
         let overlaps = start < range.end && range.start < self.end.load(Ordering::Relaxed);
