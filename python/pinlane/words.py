@@ -316,8 +316,8 @@ _KINDS = {
 
 def _memory(race: Race) -> str:
     memory = race.memory
-    # An access of the host is known by its first byte.
-    count = memory.bytes if race.bytes == 1 and race.second.is_host else race.bytes
+    # Of an access of the host, only the bytes of its first instruction are known.
+    count = race.second.is_host and memory.bytes or race.bytes
     size = f"{count} byte{'' if count == 1 else 's'} of " if count else ""
     kind = _KINDS.get(memory.kind, f"memory of cuda:{memory.kind.removeprefix('device ')}")
     site = memory.site

@@ -25,6 +25,14 @@ class Words(unittest.TestCase):
         self.assertEqual([step.code for step in told.steps],
                          ['host = z.to("cpu", non_blocking=True)', "print(host[0])"])
 
+    def test_an_access_of_the_host_is_of_the_whole_memory_on_every_processor(self):
+        for width in 1, 32:
+            finding = race(use("CopyD2H", "write", "legacy stream", self.site(9)),
+                           use("host read", "read", "host", self.site(10)))
+            seen = dataclasses.replace(finding.race, bytes=width)
+            told = words.tell(problem(dataclasses.replace(finding, race=seen)))
+            self.assertEqual(told.details[0], "memory: 4096 bytes of pinned memory")
+
     def test_the_host_writes_to_the_source_of_an_upload(self):
         for kind in "Race", "SourceChanged":
             told = self.told(use("CopyH2D", "read", "legacy stream", self.site(4)),
