@@ -12,7 +12,7 @@
 //! | torn | half of them are taken at the call, the others late | - |
 //! | late | as from page-locked memory | as to page-locked memory |
 //!
-//! A machine that [stages](crate::Builder::stage_pageable) stages every upload, and blocks for every
+//! A machine that [stages](crate::Builder::stage_pageable) stages every upload and blocks for every
 //! download, as a promise.
 //!
 //! A program that relies on one of them goes wrong with some seed. A stalled stream stalls a call

@@ -1,5 +1,5 @@
-//! A machine that stages pageable memory: an upload has read its source when the call returns, and a
-//! download has written its destination.
+//! A machine that stages pageable memory: when the call returns, an upload has read its source, and
+//! a download has written its destination.
 
 use std::ffi::c_void;
 
