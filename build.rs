@@ -1,34 +1,41 @@
 //! Looks for CUDA and builds with it or without it, or reports why it cannot; writes the C header.
 //! Writes only in `OUT_DIR`.
 //!
-//! `PINLANE_CUDA` decides: unset or `auto` uses CUDA if it is found, `on` requires it, `off` does
-//! not look, and a path names the toolkit. Without the feature `cuda` the build does not look for
-//! it, and without `capi` there is no header; their build dependencies are then not compiled
-//! either. Each step is a file in `build/`; `tests/build` tests them, and runs this script against
-//! broken toolkits.
+//! `PINLANE_CUDA` decides: unset or `auto` uses a toolkit if there is one, and else the functions of
+//! the driver, which are looked up at run time; `driver` asks for the latter, `on` for a toolkit,
+//! `off` for no CUDA; a path names the toolkit. The feature `cuda` is CUDA at run time, `toolkit` the
+//! way by a toolkit, and `capi` the header; what only one of them needs is not compiled without it.
+//! Each step is a file in `build/`; `tests/build` tests them, and runs this script against broken
+//! toolkits.
 
 use std::path::{Path, PathBuf};
 
-#[cfg(feature = "cuda")]
+#[cfg(feature = "toolkit")]
 #[path = "build/bindings.rs"]
 mod bindings;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "toolkit")]
 #[path = "build/cuda.rs"]
 mod cuda;
+#[cfg(feature = "toolkit")]
+#[path = "build/driver_api.rs"]
+mod driver_api;
 #[path = "build/failure.rs"]
 mod failure;
 #[cfg(feature = "capi")]
 #[path = "build/header.rs"]
 mod header;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "toolkit")]
 #[path = "build/kernels.rs"]
 mod kernels;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "toolkit")]
 #[path = "build/libclang.rs"]
 mod libclang;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "toolkit")]
 #[path = "build/toolkit.rs"]
 mod toolkit;
+#[path = "build/wish.rs"]
+#[cfg_attr(feature = "toolkit", allow(dead_code))]
+mod wish;
 
 use failure::Failure;
 
@@ -47,12 +54,20 @@ fn build() -> Result<(), Failure> {
     let project = PathBuf::from(cargo_variable("CARGO_MANIFEST_DIR"));
     rerun_if_changed(&project.join("build.rs"));
 
-    #[cfg(any(feature = "cuda", feature = "capi"))]
+    #[cfg(any(feature = "toolkit", feature = "capi"))]
     let out_dir = PathBuf::from(cargo_variable("OUT_DIR"));
-    #[cfg(feature = "cuda")]
-    cuda::build(&project, &out_dir)?;
-    #[cfg(not(feature = "cuda"))]
-    check_that_nobody_asks_for_cuda()?;
+    #[cfg(feature = "toolkit")]
+    if let Some(file) = std::env::var_os("PINLANE_WRITE_DRIVER_API") {
+        return cuda::write_driver_api(&project, Path::new(&file));
+    }
+    #[cfg(feature = "toolkit")]
+    let has_cuda = cuda::build(&project, &out_dir)?;
+    #[cfg(not(feature = "toolkit"))]
+    let has_cuda = has_cuda_without_toolkit()?;
+    if has_cuda {
+        println!("cargo::rustc-cfg=pinlane_cuda");
+        println!("cargo::metadata=cuda=1");
+    }
     #[cfg(feature = "capi")]
     header::build(&project, &out_dir)?;
 
@@ -77,16 +92,23 @@ fn check_platform() -> Result<(), Failure> {
     )))
 }
 
-/// The promise of `PINLANE_CUDA=on`, that a build has CUDA or stops, holds without the feature too.
-#[cfg(not(feature = "cuda"))]
-fn check_that_nobody_asks_for_cuda() -> Result<(), Failure> {
+/// Whether a build that has no feature `toolkit` has CUDA: by the driver.
+#[cfg(not(feature = "toolkit"))]
+fn has_cuda_without_toolkit() -> Result<bool, Failure> {
+    use wish::Wish;
+
     println!("cargo::rerun-if-env-changed=PINLANE_CUDA");
-    let wish = std::env::var("PINLANE_CUDA").unwrap_or_default();
-    if !(matches!(&*wish, "on" | "1") || wish.contains('/')) {
-        return Ok(());
+    println!("cargo::rerun-if-env-changed=DOCS_RS");
+    let wish = Wish::read(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
+    if cfg!(not(feature = "cuda")) {
+        return wish.without_feature("cuda", &[Wish::Auto, Wish::Never]).map(|()| false);
     }
-    Err(Failure::new(format!("PINLANE_CUDA={wish} asks for CUDA, but the feature `cuda` is off"))
-        .help("turn the feature on, or unset PINLANE_CUDA"))
+    wish.without_feature("toolkit", &[Wish::Auto, Wish::Driver, Wish::Never])?;
+    let arch = cargo_variable("CARGO_CFG_TARGET_ARCH");
+    if !wish::ARCHITECTURES.contains(&&*arch) {
+        return wish.without_cuda(&arch).map(|()| false);
+    }
+    Ok(wish != Wish::Never)
 }
 
 /// For the message of a build that has no CUDA.
@@ -98,7 +120,7 @@ fn say_why_there_is_no_cuda() {
     } else if cfg!(not(feature = "cuda")) {
         "the crate's feature `cuda` was off when it was compiled"
     } else {
-        "no toolkit was found when it was compiled"
+        "CUDA does not exist for the architecture that it was compiled for"
     };
     println!("cargo::rustc-env=PINLANE_WITHOUT_CUDA={why}");
 }

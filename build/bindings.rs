@@ -1,6 +1,6 @@
 //! The headers of the CUDA runtime and of our kernels, as Rust: `OUT_DIR/cudart.rs`.
 //!
-//! Generates only what `src/driver/cuda` uses, so this list is the crate's whole dependency on the
+//! Generates only what `src/driver/cuda/runtime` uses, so this list is the crate's whole dependency on the
 //! runtime.
 
 use std::panic::{self, AssertUnwindSafe};
@@ -20,12 +20,12 @@ const FUNCTIONS: &str = "\
     cudaDeviceGetMemPool|cudaMemPoolSetAccess|cudaGetDriverEntryPoint|\
     cudaMalloc|cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|\
     cudaStreamCreateWithPriority|cudaStreamDestroy|cudaStreamQuery|cudaStreamSynchronize|\
-    cudaStreamWaitEvent|cudaStreamIsCapturing|cudaThreadExchangeStreamCaptureMode|\
+    cudaMemsetAsync|cudaStreamWaitEvent|cudaStreamIsCapturing|cudaThreadExchangeStreamCaptureMode|\
     cudaEventCreateWithFlags|cudaEventDestroy|cudaEventRecord|cudaEventQuery|\
     cudaEventSynchronize|cudaEventElapsedTime|cudaLaunchHostFunc|\
     cudaDeviceCanAccessPeer|cudaDeviceEnablePeerAccess|\
     cudaPeekAtLastError|cudaGetLastError|cudaGetErrorName|\
-    pinlane_launch_.*";
+    pinlane_launch_kernel";
 
 const CONSTANTS: &str = "\
     cudaHostAlloc(Default|Portable|Mapped|WriteCombined)|\
@@ -38,7 +38,7 @@ const CONSTANTS: &str = "\
 const ENUMS: &str = "\
     cudaError|cudaMemcpyKind|cudaDeviceAttr|cudaStreamCapture(Mode|Status)|\
     cudaDriverEntryPointQueryResult|cudaMemAccessFlags|cudaMemLocationType|\
-    cudaMemAllocationType|cudaMemAllocationHandleType|pinlane_mover";
+    cudaMemAllocationType|cudaMemAllocationHandleType|pinlane_kernel";
 
 /// Writes the bindings to `out`, with the libclang in the file `libclang`.
 pub fn generate(
@@ -47,34 +47,51 @@ pub fn generate(
     kernels: &Path,
     out: &Path,
 ) -> Result<(), Failure> {
-    // SAFETY: the build script has one thread, so no other code reads the environment.
-    unsafe { std::env::set_var("LIBCLANG_PATH", libclang) };
-
-    let mut builder = Builder::default()
+    let builder = builder(toolkit, libclang)
         .header(toolkit.include.join("cuda_runtime_api.h").display().to_string())
         .header(kernels.display().to_string())
-        .clang_arg(format!("-I{}", toolkit.include.display()))
         .allowlist_function(FUNCTIONS)
         .allowlist_var(CONSTANTS)
-        .allowlist_type("pinlane_(item|layer|index|rows)")
+        .allowlist_type("pinlane_(item|layer|index|rows|pattern)")
         .newtype_enum(ENUMS)
         .must_use_type("cudaError")
-        .use_core()
-        .generate_comments(false)
         .merge_extern_blocks(true)
         .wrap_unsafe_ops(true)
         .formatter(Formatter::None)
         .parse_callbacks(Box::new(PlainNames));
-    if let Some(include) = compiler_headers() {
-        // Last in the order, so that a libclang with its own headers uses those.
-        builder = builder.clang_args(["-idirafter".to_owned(), include.display().to_string()]);
-    }
+    write(builder, toolkit, libclang, out)
+}
 
+/// bindgen for the headers of a toolkit.
+pub fn builder(toolkit: &Toolkit, libclang: &Path) -> Builder {
+    // SAFETY: the build script has one thread, so no other code reads the environment.
+    unsafe { std::env::set_var("LIBCLANG_PATH", libclang) };
+
+    let builder = Builder::default()
+        .clang_arg(format!("-I{}", toolkit.include.display()))
+        .use_core()
+        .generate_comments(false);
+    match compiler_headers() {
+        // Last in the order, so that a libclang with its own headers uses those.
+        Some(include) => {
+            builder.clang_args(["-idirafter".to_owned(), include.display().to_string()])
+        }
+        None => builder,
+    }
+}
+
+/// Writes what the builder generates to `out`.
+pub fn write(
+    builder: Builder,
+    toolkit: &Toolkit,
+    libclang: &Path,
+    out: &Path,
+) -> Result<(), Failure> {
     let failure = |cause: String| {
         Failure::new(format!("no bindings for CUDA {}: {cause}", toolkit.version))
             .help(format!("bindgen used {} and {}", libclang.display(), toolkit.include.display()))
             .help("check that a C compiler and the C library's headers are installed")
-            .or_without_cuda()
+            .or_without_toolkit()
     };
     let bindings = quietly(|| builder.generate())
         .ok_or_else(|| failure("libclang cannot be loaded, or bindgen cannot work with it".into()))?

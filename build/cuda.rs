@@ -1,18 +1,19 @@
-//! CUDA, if there is a toolkit: the search, then bindings and kernels. The feature `cuda`.
+//! CUDA by a toolkit, if there is one: the search, then bindings and kernels. The feature `toolkit`.
 
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
 use crate::toolkit::{self, Decision, Probe, Site, Toolkit};
-use crate::{bindings, cargo_variable, kernels, libclang, rerun_if_changed};
+use crate::{bindings, cargo_variable, driver_api, kernels, libclang, rerun_if_changed};
 
-/// Builds with CUDA, or warns that it was not found.
-pub fn build(project: &Path, out_dir: &Path) -> Result<(), Failure> {
+/// Builds with a toolkit. Returns whether the build has CUDA: by that, or by the driver alone.
+pub fn build(project: &Path, out_dir: &Path) -> Result<bool, Failure> {
     let arch = cargo_variable("CARGO_CFG_TARGET_ARCH");
     let site = Site { project, arch: &arch };
-    match toolkit::decide(&Machine, &site)? {
-        Decision::Cuda(toolkit) => {
-            build_with(&toolkit, &site, out_dir)?;
+    let decision = toolkit::decide(&Machine, &site)?;
+    match &decision {
+        Decision::Toolkit(toolkit) => {
+            build_with(toolkit, &site, out_dir)?;
             // Metadata for the build scripts of dependent packages: crates/cli/build.rs.
             println!(
                 "cargo::metadata=toolkit=CUDA {} in {}",
@@ -20,13 +21,23 @@ pub fn build(project: &Path, out_dir: &Path) -> Result<(), Failure> {
                 toolkit.root.display()
             );
         }
-        Decision::NotFound(tried) => {
-            println!("cargo::metadata=tried={}", toolkit::list(&tried));
-            println!("cargo::warning={}", toolkit::not_found_warning(&tried));
+        Decision::Driver(tried) if !tried.is_empty() => {
+            println!("cargo::metadata=tried={}", toolkit::list(tried));
         }
-        Decision::Off => {}
+        Decision::Driver(_) | Decision::Off => {}
     }
-    Ok(())
+    Ok(decision != Decision::Off)
+}
+
+/// Writes the types of the driver's functions to `out`.
+pub fn write_driver_api(project: &Path, out: &Path) -> Result<(), Failure> {
+    let arch = cargo_variable("CARGO_CFG_TARGET_ARCH");
+    let site = Site { project, arch: &arch };
+    let Decision::Toolkit(toolkit) = toolkit::decide(&Machine, &site)? else {
+        return Err(Failure::new("no toolkit, so there is no cudaTypedefs.h"));
+    };
+    let libclang = libclang::find(&Machine, &site, &toolkit)?;
+    driver_api::generate(&toolkit, &libclang, &project.join("cuda/driver_api.h"), out)
 }
 
 /// Searches for everything before slow steps begin.
@@ -45,7 +56,7 @@ fn build_with(toolkit: &Toolkit, site: &Site<'_>, out_dir: &Path) -> Result<(), 
     kernels::compile(toolkit, &host_compiler, &source, &cargo_variable("NUM_JOBS"))?;
     bindings::generate(toolkit, &libclang, &header, &out_dir.join("cudart.rs"))?;
 
-    println!("cargo::rustc-cfg=pinlane_cuda");
+    println!("cargo::rustc-cfg=pinlane_toolkit");
     for line in kernels::link_lines(toolkit, out_dir) {
         println!("cargo::{line}");
     }

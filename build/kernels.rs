@@ -14,7 +14,7 @@ pub fn host_compiler() -> Result<PathBuf, Failure> {
     let missing = |cause: String| {
         Failure::new(format!("nvcc needs a C++ compiler for the host: {cause}"))
             .help("install one (`apt install g++`, or `dnf install gcc-c++`) or name one in CXX")
-            .or_without_cuda()
+            .or_without_toolkit()
     };
     let compiler = cc::Build::new()
         .cpp(true)
@@ -55,7 +55,7 @@ pub fn compile(
             host_compiler.display()
         ))
         .help("or name another toolkit: PINLANE_CUDA=/path/to/cuda")
-        .or_without_cuda()
+        .or_without_toolkit()
     };
     let objects = cc::Build::new()
         .cuda(true)

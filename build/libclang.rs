@@ -16,7 +16,7 @@ pub fn find(probe: &dyn Probe, site: &Site<'_>, toolkit: &Toolkit) -> Result<Pat
         return library_in(probe, &path).ok_or_else(|| {
             Failure::new(format!("LIBCLANG_PATH={value} is not libclang and does not hold it"))
                 .help("name the folder of libclang.so, or unset LIBCLANG_PATH to search for it")
-                .or_without_cuda()
+                .or_without_toolkit()
         });
     }
 
@@ -31,7 +31,7 @@ pub fn find(probe: &dyn Probe, site: &Site<'_>, toolkit: &Toolkit) -> Result<Pat
         ))
         .help("install it: `apt install libclang-dev`, or `dnf install clang-devel`")
         .help("or `pip install libclang` and set LIBCLANG_PATH to its clang/native folder")
-        .or_without_cuda()
+        .or_without_toolkit()
     })
 }
 

@@ -2,14 +2,15 @@
 //! and remembers why each place was rejected.
 //!
 //! `PINLANE_CUDA` says what is wanted ([`Wish`]); [`decide`] turns the wish and the search into one
-//! of three outcomes: build with CUDA, build without, or stop with a [`Failure`]. Only a place that
-//! holds no `nvcc` counts as absent. A toolkit that exists but cannot be used stops the build,
-//! which does not silently fall back to the emulated device.
+//! of four outcomes: build with the toolkit, build for the driver alone, build without CUDA, or stop
+//! with a [`Failure`]. Only a place that holds no `nvcc` counts as absent. A toolkit that exists but
+//! cannot be used stops the build, which does not silently go on without it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::wish::{ARCHITECTURES, Wish};
 
 /// What the search may query on the machine.
 pub trait Probe {
@@ -37,9 +38,6 @@ pub struct Site<'a> {
 /// and returns the failure itself; before, the next call returned the failure, and would be blamed
 /// for it.
 pub const MINIMUM: Version = Version { major: 12, minor: 0 };
-
-/// The architectures that this crate uses CUDA on. On others there is the emulated device.
-pub const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
 /// The version of a toolkit's runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,37 +75,6 @@ pub struct Toolkit {
     /// The folder of `libcudart_static.a`.
     pub lib: PathBuf,
     pub version: Version,
-}
-
-/// What `PINLANE_CUDA` asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Use CUDA if it is found: `auto`, or unset.
-    Auto,
-    /// Stop if it is not found: `on` or `1`.
-    Required,
-    /// Do not even look: `off` or `0`, and on docs.rs.
-    Never,
-    /// Use the toolkit in this folder and no other: a value with a `/`.
-    At(PathBuf),
-}
-
-impl Wish {
-    /// Reads `PINLANE_CUDA` and `DOCS_RS`.
-    pub fn read(probe: &dyn Probe) -> Result<Wish, Failure> {
-        if probe.variable("DOCS_RS").is_some() {
-            return Ok(Wish::Never);
-        }
-        let Some(value) = probe.variable("PINLANE_CUDA") else { return Ok(Wish::Auto) };
-        match value.as_str() {
-            "auto" => Ok(Wish::Auto),
-            "on" | "1" => Ok(Wish::Required),
-            "off" | "0" => Ok(Wish::Never),
-            path if path.contains('/') => Ok(Wish::At(path.into())),
-            _ => Err(Failure::new(format!("PINLANE_CUDA={value} is not understood"))
-                .help("use auto, on (or 1), off (or 0), or the path of a CUDA toolkit")),
-        }
-    }
 }
 
 /// Why a place was rejected.
@@ -158,48 +125,45 @@ impl fmt::Display for Tried {
 /// How the build continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// With the CUDA driver and its kernels.
-    Cuda(Toolkit),
-    /// With the emulated device only: no toolkit is in any of these places.
-    NotFound(Vec<Tried>),
+    /// With the CUDA runtime and the compiler of this toolkit.
+    Toolkit(Toolkit),
+    /// With the driver's own functions, which are looked up at run time: so it was asked, or no
+    /// toolkit is in any of these places.
+    Driver(Vec<Tried>),
     /// With the emulated device only, as asked.
     Off,
 }
 
 impl Failure {
-    /// The remedy that every failure to use CUDA shares.
-    pub fn or_without_cuda(self) -> Failure {
-        self.help("or set PINLANE_CUDA=off to build with the emulated device only")
+    /// The remedy that every failure to use a toolkit shares.
+    pub fn or_without_toolkit(self) -> Failure {
+        self.help("or set PINLANE_CUDA=driver to build without a toolkit")
     }
 }
 
 /// Reads the wish, searches, and decides.
 pub fn decide(probe: &dyn Probe, site: &Site<'_>) -> Result<Decision, Failure> {
-    let wish = Wish::read(probe)?;
+    let wish = Wish::read(&|name| probe.variable(name))?;
     if wish == Wish::Never {
         return Ok(Decision::Off);
     }
     if !ARCHITECTURES.contains(&site.arch) {
-        return match wish {
-            Wish::Auto | Wish::Never => Ok(Decision::Off),
-            Wish::Required | Wish::At(_) => Err(Failure::new(format!(
-                "PINLANE_CUDA asks for CUDA, which exists for {}, not for {}",
-                ARCHITECTURES.join(" and "),
-                site.arch
-            ))
-            .or_without_cuda()),
-        };
+        return wish.without_cuda(site.arch).map(|()| Decision::Off);
     }
-    if let Wish::At(root) = &wish {
-        return inspect(probe, site, root).map(Decision::Cuda).map_err(|reason| {
-            Failure::new(format!("PINLANE_CUDA={}: {reason}", root.display()))
-                .help(needed())
-                .or_without_cuda()
-        });
+    match &wish {
+        Wish::Driver => return Ok(Decision::Driver(Vec::new())),
+        Wish::At(root) => {
+            return inspect(probe, site, root).map(Decision::Toolkit).map_err(|reason| {
+                Failure::new(format!("PINLANE_CUDA={}: {reason}", root.display()))
+                    .help(needed())
+                    .or_without_toolkit()
+            });
+        }
+        _ => {}
     }
 
     let tried = match search(probe, site) {
-        Ok(toolkit) => return Ok(Decision::Cuda(toolkit)),
+        Ok(toolkit) => return Ok(Decision::Toolkit(toolkit)),
         Err(tried) => tried,
     };
     let unusable: Vec<&Tried> = tried.iter().filter(|t| !t.reason.is_absence()).collect();
@@ -207,25 +171,17 @@ pub fn decide(probe: &dyn Probe, site: &Site<'_>) -> Result<Decision, Failure> {
         return Err(Failure::new(format!("CUDA is here but cannot be used: {}", list(unusable)))
             .help(needed())
             .help(GET_IT)
-            .or_without_cuda());
+            .or_without_toolkit());
     }
-    if wish == Wish::Required {
+    if wish == Wish::Toolkit {
         return Err(Failure::new(format!(
-            "PINLANE_CUDA asks for CUDA, but there is no toolkit in {}",
+            "PINLANE_CUDA asks for a CUDA toolkit, and none is in {}",
             list(&tried)
         ))
-        .help(GET_IT));
+        .help(GET_IT)
+        .or_without_toolkit());
     }
-    Ok(Decision::NotFound(tried))
-}
-
-/// The warning, in one line, of a build that found no toolkit.
-pub fn not_found_warning(tried: &[Tried]) -> String {
-    format!(
-        "no CUDA toolkit found, building with the emulated device only. Looked in: {}. \
-         To get one, {GET_IT}. PINLANE_CUDA=off builds without CUDA and without this warning.",
-        list(tried)
-    )
+    Ok(Decision::Driver(tried))
 }
 
 const GET_IT: &str =

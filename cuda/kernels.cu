@@ -1,4 +1,5 @@
-// Fill, checksum, move and busy: device code and its launchers, no policy.
+// The kernels: fill, checksum, move and busy. How they are launched is decided by
+// src/driver/cuda/launch.rs. With nvcc there is a launcher, too; NVRTC compiles the kernels alone.
 
 #include "kernels.h"
 #include "vectors.cuh"
@@ -7,15 +8,9 @@ namespace {
 
 // ---- Fill ---------------------------------------------------------------------------------------
 
-struct Pattern {
-    unsigned char bytes[PINLANE_MAX_PATTERN];
-    unsigned length;
-};
-
 // A vector of the destination is one of `length` vectors: the pattern from one of its phases. Each
 // block lays them out once in shared memory, so that every length uses 16-byte stores.
-__global__ void __launch_bounds__(BLOCK)
-    fill_kernel(unsigned char *dst, uint64_t bytes, const __grid_constant__ Pattern pattern) {
+__device__ void fill(unsigned char *dst, uint64_t bytes, const pinlane_pattern &pattern) {
     __shared__ Vector phases[PINLANE_MAX_PATTERN];
     const unsigned length = pattern.length;
     unsigned char *const flat = reinterpret_cast<unsigned char *>(phases);
@@ -93,8 +88,7 @@ __device__ Word block_sum(Word value) {
 
 // Here the grid starts at the range, aligned or not: a word's position counts from there.
 template <bool Aligned>
-__global__ void __launch_bounds__(BLOCK)
-    checksum_kernel(const unsigned char *src, uint64_t bytes, Word *out) {
+__device__ void checksum(const unsigned char *src, uint64_t bytes, Word *out) {
     const Grid grid = {0, bytes};
     const Interior interior(grid, src);
     const uint64_t stride = static_cast<uint64_t>(gridDim.x) * BLOCK;
@@ -392,8 +386,7 @@ struct ByIndex {
 
 // `length` items a span, at most WARP; `share` warps a span, which divides the number of warps.
 template <class Side, unsigned IN_FLIGHT, unsigned THREADS, class Items>
-__global__ void __launch_bounds__(THREADS)
-    move_kernel(const __grid_constant__ Items items, unsigned length, unsigned share) {
+__device__ void move(const Items &items, unsigned length, unsigned share) {
     constexpr unsigned IN_BLOCK = THREADS / WARP;
     __shared__ Span spans[IN_BLOCK];
     const unsigned lane = threadIdx.x % WARP;
@@ -423,65 +416,6 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// How a mover is launched.
-struct Move {
-    unsigned blocks;
-    unsigned threads; // of a block
-    const void *kernel;
-};
-
-template <class Side, unsigned IN_FLIGHT, unsigned THREADS, class Items>
-Move move_with(unsigned blocks) {
-    const auto kernel = move_kernel<Side, IN_FLIGHT, THREADS, Items>;
-    return {blocks, THREADS, reinterpret_cast<const void *>(kernel)};
-}
-
-// `average` is the length of an item in bytes.
-template <class Items>
-Move move_by(pinlane_mover mover, uint64_t average) {
-    switch (mover) {
-    case PINLANE_MOVE_UP:
-        return move_with<AlignedLoads, 4, 1024, Items>(4);
-    case PINLANE_MOVE_DOWN:
-        return move_with<AlignedStores, 4, 256, Items>(average < 2048 ? 4 : 3);
-    default:
-        return move_with<AlignedStores, 8, 256, Items>(32);
-    }
-}
-
-// How many of the `warps` share a span, a power of two that divides them: as many as there are for
-// each item, or as many as pay for items of this size. Each of them reads all descriptors of the
-// span, which are less than a hundredth of the bytes.
-unsigned share_of(unsigned warps, uint64_t count, uint64_t bytes) {
-    const uint64_t for_each = warps / count;
-    const uint64_t worth = bytes / count / (128 * sizeof(pinlane_item));
-    const uint64_t wanted = for_each < worth ? worth : for_each;
-    unsigned share = 1;
-    while (warps % (2 * share) == 0 && 2 * share <= wanted) {
-        share *= 2;
-    }
-    return share;
-}
-
-// `bytes` is the approximate total of all items.
-template <class Items>
-cudaError_t launch_move(pinlane_mover mover, Items items, uint64_t bytes, cudaStream_t stream) {
-    if (items.count == 0) {
-        return cudaSuccess;
-    }
-    const Move move = move_by<Items>(mover, bytes / items.count);
-    const unsigned warps = move.blocks * move.threads / WARP;
-    unsigned share = share_of(warps, items.count, bytes);
-    const uint64_t groups = warps / share;
-    // Spans of one length, so that all warps have as many.
-    const uint64_t each = (items.count + groups - 1) / groups;
-    const uint64_t rounds = (each + WARP - 1) / WARP;
-    unsigned length = static_cast<unsigned>((each + rounds - 1) / rounds);
-    void *arguments[] = {&items, &length, &share};
-    return cudaLaunchKernel(move.kernel, dim3(move.blocks), dim3(move.threads), arguments, 0,
-                            stream);
-}
-
 // ---- Busy ---------------------------------------------------------------------------------------
 
 __device__ uint64_t device_nanoseconds() {
@@ -490,64 +424,69 @@ __device__ uint64_t device_nanoseconds() {
     return now;
 }
 
-__global__ void busy_kernel(uint64_t nanoseconds) {
+} // namespace
+
+// ---- The kernels --------------------------------------------------------------------------------
+//
+// `extern "C"`: a driver finds them by these names.
+
+#define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+
+KERNEL(BLOCK)
+pinlane_fill(unsigned char *dst, uint64_t bytes, const __grid_constant__ pinlane_pattern pattern) {
+    fill(dst, bytes, pattern);
+}
+
+KERNEL(BLOCK) pinlane_checksum(const unsigned char *src, uint64_t bytes, Word *out) {
+    checksum<false>(src, bytes, out);
+}
+
+// `src` is a multiple of 16.
+KERNEL(BLOCK) pinlane_checksum_aligned(const unsigned char *src, uint64_t bytes, Word *out) {
+    checksum<true>(src, bytes, out);
+}
+
+#define MOVE(name, side, in_flight, threads, items_type)                                           \
+    KERNEL(threads)                                                                                \
+    name(const __grid_constant__ items_type items, unsigned length, unsigned share) {              \
+        move<side, in_flight, threads>(items, length, share);                                      \
+    }
+
+MOVE(pinlane_move_up, AlignedLoads, 4, 1024, Listed)
+MOVE(pinlane_move_down, AlignedStores, 4, 256, Listed)
+MOVE(pinlane_move_on_device, AlignedStores, 8, 256, Listed)
+MOVE(pinlane_rows_up, AlignedLoads, 4, 1024, ByIndex)
+MOVE(pinlane_rows_down, AlignedStores, 4, 256, ByIndex)
+MOVE(pinlane_rows_on_device, AlignedStores, 8, 256, ByIndex)
+
+KERNEL(1) pinlane_busy(uint64_t nanoseconds) {
     const uint64_t start = device_nanoseconds();
     while (device_nanoseconds() - start < nanoseconds) {
     }
 }
 
-// Blocks for a kernel that gives each thread one vector at a time.
-dim3 stream_grid(uint64_t bytes) {
-    const uint64_t blocks = bytes / (static_cast<uint64_t>(VECTOR) * BLOCK) + 1;
-    return dim3(blocks < MAX_BLOCKS ? static_cast<unsigned>(blocks) : MAX_BLOCKS);
-}
+// ---- The launcher -------------------------------------------------------------------------------
 
-} // namespace
+#ifndef __CUDACC_RTC__
 
-// ---- Launchers ----------------------------------------------------------------------------------
-//
 // cudaLaunchKernel rather than <<<>>>: it returns the launch's own error, while <<<>>> leaves it in
-// the calling thread's last-error slot, where it mixes with earlier errors. The variables that
-// `arguments` points to have exactly the types of the kernel's parameters.
-
-extern "C" cudaError_t pinlane_launch_fill(void *dst, uint64_t bytes, const uint8_t *pattern,
-                                           uint32_t pattern_bytes, cudaStream_t stream) {
-    unsigned char *to = static_cast<unsigned char *>(dst);
-    Pattern by_value = {{}, pattern_bytes};
-    for (uint32_t k = 0; k < pattern_bytes; ++k) {
-        by_value.bytes[k] = pattern[k];
-    }
-    void *arguments[] = {&to, &bytes, &by_value};
-    return cudaLaunchKernel(fill_kernel, stream_grid(bytes), dim3(BLOCK), arguments, 0, stream);
+// the calling thread's last-error slot, where it mixes with earlier errors.
+extern "C" cudaError_t pinlane_launch_kernel(pinlane_kernel kernel, uint32_t blocks,
+                                             uint32_t threads, void **arguments,
+                                             cudaStream_t stream) {
+    const void *const kernels[] = {
+        reinterpret_cast<const void *>(pinlane_fill),
+        reinterpret_cast<const void *>(pinlane_checksum),
+        reinterpret_cast<const void *>(pinlane_checksum_aligned),
+        reinterpret_cast<const void *>(pinlane_move_up),
+        reinterpret_cast<const void *>(pinlane_move_down),
+        reinterpret_cast<const void *>(pinlane_move_on_device),
+        reinterpret_cast<const void *>(pinlane_rows_up),
+        reinterpret_cast<const void *>(pinlane_rows_down),
+        reinterpret_cast<const void *>(pinlane_rows_on_device),
+        reinterpret_cast<const void *>(pinlane_busy),
+    };
+    return cudaLaunchKernel(kernels[kernel], dim3(blocks), dim3(threads), arguments, 0, stream);
 }
 
-extern "C" cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, uint64_t *out,
-                                               cudaStream_t stream) {
-    // The blocks add their sums to `out` in any order, so it must be 0 before the first one.
-    const cudaError_t cleared = cudaMemsetAsync(out, 0, sizeof(*out), stream);
-    if (cleared != cudaSuccess) {
-        return cleared;
-    }
-    const unsigned char *from = static_cast<const unsigned char *>(src);
-    Word *sum = reinterpret_cast<Word *>(out);
-    void *arguments[] = {&from, &bytes, &sum};
-    const bool aligned = reinterpret_cast<uintptr_t>(src) % VECTOR == 0;
-    return cudaLaunchKernel(aligned ? checksum_kernel<true> : checksum_kernel<false>,
-                            stream_grid(bytes), dim3(BLOCK), arguments, 0, stream);
-}
-
-extern "C" cudaError_t pinlane_launch_move(pinlane_mover mover, const pinlane_item *items,
-                                           uint64_t count, uint64_t bytes, cudaStream_t stream) {
-    return launch_move(mover, Listed{items, count}, bytes, stream);
-}
-
-extern "C" cudaError_t pinlane_launch_move_rows(pinlane_mover mover, const pinlane_rows *rows,
-                                                cudaStream_t stream) {
-    const uint64_t count = rows->layer_count * rows->count;
-    return launch_move(mover, ByIndex{*rows, count}, count * rows->bytes, stream);
-}
-
-extern "C" cudaError_t pinlane_launch_busy(uint64_t nanoseconds, cudaStream_t stream) {
-    void *arguments[] = {&nanoseconds};
-    return cudaLaunchKernel(busy_kernel, dim3(1), dim3(1), arguments, 0, stream);
-}
+#endif

@@ -1,16 +1,14 @@
-/* The C interface of pinlane's device code: one launcher for each kernel.
- *
- * A launcher enqueues one kernel on `stream` and returns the result of the launch. It makes no
- * decisions and no checks, does not wait, and does not read the error state of the calling thread.
- * The stream's device must be the current device.
+/* The C interface of pinlane's device code: the kernels, and their parameters.
  *
  * Addresses may have any alignment and lengths any value, 0 included, unless said otherwise. No
  * kernel reads or writes a byte outside the ranges that it is given. crates/driver/src/reference.rs
- * specifies and tests what each one computes. */
+ * specifies and tests what each one computes, src/driver/cuda/launch.rs launches them. */
 #ifndef PINLANE_KERNELS_H
 #define PINLANE_KERNELS_H
 
+#ifndef __CUDACC_RTC__
 #include <cuda_runtime_api.h>
+#endif
 #include <stdint.h>
 
 /* The longest pattern of a fill, in bytes. */
@@ -47,44 +45,43 @@ struct pinlane_rows {
     struct pinlane_index to;
 };
 
-/* Where the items of one launch lie: `CopyKind` in crates/driver/src/types.rs. */
-enum pinlane_mover {
-    PINLANE_MOVE_UP,        /* sources in page-locked host memory, destinations in device memory */
-    PINLANE_MOVE_DOWN,      /* sources in device memory, destinations in page-locked host memory */
-    PINLANE_MOVE_ON_DEVICE, /* both in device memory */
+/* The pattern of a fill: 1 to PINLANE_MAX_PATTERN bytes. */
+struct pinlane_pattern {
+    uint8_t bytes[PINLANE_MAX_PATTERN];
+    uint32_t length;
 };
 
+/* The kernels, and the parameters of each. The items of `pinlane_move_*` are an address and a
+ * count, each of 8 bytes, those of `pinlane_rows_*` a struct pinlane_rows and the count of all rows,
+ * of 8 bytes. Both are divided into spans of `length` items, at most 32; `share` warps, which
+ * divide the number of warps, move a span together. */
+enum pinlane_kernel {
+    PINLANE_FILL,             /* address, uint64_t bytes, struct pinlane_pattern */
+    PINLANE_CHECKSUM,         /* address, uint64_t bytes, address of the sum, aligned to 8 */
+    PINLANE_CHECKSUM_ALIGNED, /* the same; the first address is a multiple of 16 */
+    PINLANE_MOVE_UP,          /* items, uint32_t length, uint32_t share */
+    PINLANE_MOVE_DOWN,
+    PINLANE_MOVE_ON_DEVICE,
+    PINLANE_ROWS_UP,
+    PINLANE_ROWS_DOWN,
+    PINLANE_ROWS_ON_DEVICE,
+    PINLANE_BUSY,             /* uint64_t nanoseconds, at most 10 s */
+};
+
+#ifndef __CUDACC_RTC__
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Repeats the pattern over `dst`. The pattern lies in host memory, has 1 to PINLANE_MAX_PATTERN
- * bytes, and is read before the launcher returns. */
-cudaError_t pinlane_launch_fill(void *dst, uint64_t bytes, const uint8_t *pattern,
-                                uint32_t pattern_bytes, cudaStream_t stream);
-
-/* Writes the checksum of `src` to `out`, aligned to 8. Also enqueues the memset that clears it. */
-cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, uint64_t *out,
-                                    cudaStream_t stream);
-
-/* Copies each item's bytes from `src` to `dst`. The items, aligned to 8, lie in device memory or in
- * host memory that the device reads at the host's addresses. `bytes` is their approximate total,
- * which only decides how the work is divided. An upload reads each byte once, so that it crosses
- * the bus once. */
-cudaError_t pinlane_launch_move(enum pinlane_mover mover, const struct pinlane_item *items,
-                                uint64_t count, uint64_t bytes, cudaStream_t stream);
-
-/* Copies rows by their numbers, as pinlane_launch_move copies items. The layers and the numbers may
- * lie in the same memory as items; the numbers are aligned to their size. `rows` itself is read
- * before the launcher returns. */
-cudaError_t pinlane_launch_move_rows(enum pinlane_mover mover, const struct pinlane_rows *rows,
-                                     cudaStream_t stream);
-
-/* Keeps one thread of one block spinning for this long. */
-cudaError_t pinlane_launch_busy(uint64_t nanoseconds, cudaStream_t stream);
+/* Enqueues a kernel on `stream`, whose device must be the current device, and returns the result of
+ * the launch. `arguments` has the address of each parameter; they are read before the call returns.
+ * It does not wait, and does not read the error state of the calling thread. */
+cudaError_t pinlane_launch_kernel(enum pinlane_kernel kernel, uint32_t blocks, uint32_t threads,
+                                  void **arguments, cudaStream_t stream);
 
 #ifdef __cplusplus
 }
+#endif
 #endif
 
 #endif

@@ -14,7 +14,6 @@
 #ifndef PINLANE_VECTORS_CUH
 #define PINLANE_VECTORS_CUH
 
-#include <cuda_runtime.h>
 #include <stdint.h>
 
 namespace {
@@ -34,9 +33,6 @@ constexpr unsigned ALL_LANES = 0xffffffff;
 
 // How many vectors a thread of a checksum has in flight.
 constexpr unsigned UNROLL = 4;
-
-// About what the largest devices keep resident; a kernel whose range is longer loops.
-constexpr unsigned MAX_BLOCKS = 1024;
 
 __device__ unsigned misalignment(const void *address, unsigned alignment) {
     return static_cast<unsigned>(reinterpret_cast<uintptr_t>(address)) & (alignment - 1);

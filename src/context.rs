@@ -152,7 +152,7 @@ impl Context {
 
     /// Whether the device is a GPU, of the CUDA runtime.
     pub(crate) fn is_cuda(&self) -> bool {
-        let cuda = crate::driver::cuda_runtime();
+        let cuda = crate::driver::cuda();
         cuda.is_some_and(|cuda| std::ptr::addr_eq(Arc::as_ptr(&self.driver), Arc::as_ptr(&cuda)))
     }
 

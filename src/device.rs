@@ -68,15 +68,15 @@ const WITHOUT_CUDA: &str = concat!("this build has no CUDA: ", env!("PINLANE_WIT
 
 /// The CUDA runtime, unless this process was forked from one that has used it: reopening a device
 /// there does not help (soundness rule 14).
-fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
+fn cuda(operation: &'static str) -> Result<Arc<dyn Driver>> {
     static FIRST_USE: FirstProcess = FirstProcess::new();
-    let driver = driver::cuda_runtime().ok_or_else(|| {
+    let driver = driver::cuda().ok_or_else(|| {
         Error::new(
             ErrorKind::NoDevice,
             operation,
             WITHOUT_CUDA,
-            "install the CUDA toolkit and build again with the feature `cuda` (PINLANE_CUDA=on \
-             makes its absence an error), or use an emulated device",
+            "build again with the feature `cuda` and without PINLANE_CUDA=off, or use an emulated \
+             device",
         )
     })?;
     if FIRST_USE.is_current() {
@@ -114,7 +114,7 @@ impl Device {
     /// device. [`ErrorKind::ForkedProcess`] in a child of a process that has used CUDA.
     pub fn open(ordinal: Ordinal) -> Result<Device> {
         const OPERATION: &str = "Device::open";
-        let driver = cuda_runtime(OPERATION)?;
+        let driver = cuda(OPERATION)?;
         let count = count(&*driver, OPERATION)?;
         if !(0..count).contains(&ordinal) {
             let what = format!("there is no device {ordinal}: the driver sees {count}");
@@ -127,7 +127,7 @@ impl Device {
     /// in a forked child of a process that has used CUDA.
     #[must_use]
     pub fn available() -> Vec<DeviceInfo> {
-        let Ok(driver) = cuda_runtime("Device::available") else { return Vec::new() };
+        let Ok(driver) = cuda("Device::available") else { return Vec::new() };
         let count = driver.device_count().unwrap_or(0);
         let info = |ordinal| {
             let name = driver.device_name(ordinal).ok()?;
@@ -401,12 +401,16 @@ impl PinnedPool {
 fn count(driver: &dyn Driver, operation: &'static str) -> Result<Ordinal> {
     driver.device_count().map_err(|code| {
         let what = match driver.versions() {
-            Ok((0, _)) => "no NVIDIA driver is installed",
+            _ if code == CudaCode::STUB_LIBRARY => "no NVIDIA driver was found".into(),
+            Ok((0, _)) => "no NVIDIA driver is installed".into(),
             Ok((installed, runtime)) if installed / 1000 < runtime / 1000 => {
-                "the NVIDIA driver is older than the toolkit of this build"
+                let version = |number: i32| format!("{}.{}", number / 1000, number % 1000 / 10);
+                let (installed, needed) = (version(installed), version(runtime));
+                format!("the NVIDIA driver is for CUDA {installed}, and this build needs {needed}")
             }
-            _ => "the driver sees no device",
+            _ => "the driver sees no device".into(),
         };
+        let what: String = what;
         Error::cuda(code, operation, what)
     })
 }

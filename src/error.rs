@@ -217,8 +217,13 @@ fn classify(code: CudaCode) -> (ErrorKind, Remedy) {
         }
         CudaCode::INSUFFICIENT_DRIVER => (
             ErrorKind::NoDevice,
-            "install an NVIDIA driver at least as new as the toolkit that this binary was built \
-             with, or use an emulated device",
+            "install an NVIDIA driver, as new as the CUDA that this binary was built for (a \
+             container needs the host's: --gpus all), or use an emulated device",
+        ),
+        CudaCode::STUB_LIBRARY => (
+            ErrorKind::NoDevice,
+            "the libcuda.so.1 that was found is the toolkit's stub, for linking only: take its \
+             folder out of LD_LIBRARY_PATH",
         ),
         CudaCode::STREAM_CAPTURE_UNSUPPORTED
         | CudaCode::STREAM_CAPTURE_INVALIDATED

@@ -65,9 +65,6 @@ pub mod staging;
 mod stream;
 #[allow(unsafe_code)]
 mod sync;
-#[cfg(pinlane_cuda)]
-#[allow(unsafe_code)]
-mod sys;
 mod ticket;
 #[allow(unsafe_code)]
 mod timeline;

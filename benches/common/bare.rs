@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pinlane::driver::{DevicePtr, Driver, HostFlags, RawStream, cuda_runtime};
+use pinlane::driver::{DevicePtr, Driver, HostFlags, RawStream, cuda};
 use pinlane::emulated::Emulator;
 use pinlane::{Device, DeviceBuf, Result, Stream};
 
@@ -69,7 +69,7 @@ impl Bare {
     /// The driver below the seam, for work that is not measured.
     pub fn driver(&self) -> Arc<dyn Driver> {
         match &self.runtime {
-            Runtime::Cuda => cuda_runtime().expect("a GPU was opened with it"),
+            Runtime::Cuda => cuda().expect("a GPU was opened with it"),
             Runtime::Emulated { driver, .. } => Arc::clone(driver),
         }
     }

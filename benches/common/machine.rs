@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// A description of the machine, as `docs/measured` keeps it. `device` is the device's name.
 pub fn machine(device: &str) -> Value {
-    let versions = pinlane::driver::cuda_runtime().and_then(|driver| driver.versions().ok());
+    let versions = pinlane::driver::cuda().and_then(|driver| driver.versions().ok());
     let (driver, cuda) = versions.unwrap_or((0, 0));
     let kibibytes = field("/proc/meminfo", "MemTotal");
     let kibibytes = kibibytes.trim_end_matches(" kB").parse::<u64>().unwrap_or(0);

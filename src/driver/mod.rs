@@ -2,8 +2,8 @@
 //! [`Kernels`]. The crate `pinlane-driver` defines it.
 //!
 //! Everything above this module is written against [`Driver`]; code above it cannot distinguish the
-//! drivers. There are two: `cuda`, a thin layer over the CUDA runtime, and [`emulated`], a CUDA
-//! runtime in pure Rust for machines without a GPU and for finding bugs.
+//! drivers. There are two: `cuda`, a thin layer over CUDA, and [`emulated`], a CUDA runtime in pure
+//! Rust for machines without a GPU and for finding bugs.
 //!
 //! This module is public so that conformance tests can drive both implementations; it is not
 //! covered by the crate's semantic versioning.
@@ -12,15 +12,24 @@
 mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
-mod linked;
 
-pub use linked::cuda_runtime;
+use std::sync::Arc;
+
 #[doc(inline)]
 pub use pinlane_driver::{
     Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, HostFunction,
     Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawStream, RowIndex, RowMove,
     StreamFlags, reference,
 };
+
+/// The driver of CUDA, if this build has it. Makes no CUDA call.
+#[must_use]
+pub fn cuda() -> Option<Arc<dyn Driver>> {
+    #[cfg(pinlane_cuda)]
+    return Some(cuda::instance());
+    #[cfg(not(pinlane_cuda))]
+    None
+}
 
 #[cfg(feature = "emulated")]
 impl From<emulated::Unreadable> for crate::error::Error {

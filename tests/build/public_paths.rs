@@ -10,7 +10,7 @@ mod seam {
     pub use pinlane::driver::{
         Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags,
         HostFunction, Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawStream,
-        RowIndex, RowMove, StreamFlags, cuda_runtime, reference,
+        RowIndex, RowMove, StreamFlags, cuda, reference,
     };
     pub use pinlane::{CudaCode, checksum as checksum_at_the_root};
 }

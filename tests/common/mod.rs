@@ -13,7 +13,7 @@ pub mod support;
 
 use std::sync::Arc;
 
-use pinlane::driver::{Call, Driver, Ordinal, cuda_runtime};
+use pinlane::driver::{Call, Driver, Ordinal, cuda};
 use pinlane::emulated::{Emulator, Execution, Fault};
 use pinlane::pool::PageLocking;
 use pinlane::{CudaCode, Device, PinnedPool};
@@ -95,7 +95,7 @@ pub fn driver() -> (Arc<dyn Driver>, Ordinal) {
     match target() {
         Target::Emulated => (Emulator::new().driver(), 0),
         Target::Cuda => {
-            let driver = cuda_runtime().expect("PINLANE_TEST_DEVICE=cuda needs a build with CUDA");
+            let driver = cuda().expect("PINLANE_TEST_DEVICE=cuda needs a build with CUDA");
             assert!(driver.device_count().is_ok_and(|count| count > 0), "no GPU");
             (driver, 0)
         }

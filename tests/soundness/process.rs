@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use pinlane::driver::{Call, cuda_runtime};
+use pinlane::driver::{Call, cuda};
 use pinlane::emulated::{Execution, Fault};
 use pinlane::trace::Recording;
 use pinlane::{CudaCode, Device, Error, ErrorKind, pool::Stats};
@@ -29,7 +29,7 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
     rig.device.record(&recording).unwrap();
     let ticket = rig.stream.upload(&host, &mut gpu).unwrap();
     rig.stream.download(&gpu, &mut back).unwrap();
-    let _ = cuda_runtime().is_some() && Device::available().is_empty();
+    let _ = cuda().is_some() && Device::available().is_empty();
     in_a_forked_child(|| {
         let before = all_calls(&rig.emulator);
         fn refused<T>(result: Result<T, Error>) -> bool {
@@ -72,8 +72,8 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
             refused(host.try_read()),
             refused(back.try_write()),
             pool.stats() == Stats::default(),
-            cuda_runtime().is_none() || refused(Device::open(0)),
-            cuda_runtime().is_none() || Device::available().is_empty(),
+            cuda().is_none() || refused(Device::open(0)),
+            cuda().is_none() || Device::available().is_empty(),
             all_calls(emulator) == before,
         ];
         if let Some(wrong) = checks.iter().position(|&right| !right) {

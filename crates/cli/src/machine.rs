@@ -1,7 +1,7 @@
 //! The machine of a run.
 
 use pinlane::Device;
-use pinlane::driver::cuda_runtime;
+use pinlane::driver::cuda;
 use serde_json::{Value, json};
 
 use crate::system::System;
@@ -13,7 +13,7 @@ pub const COPY_THREADS: usize = 8;
 pub fn machine(device: &Device) -> Value {
     let system = System::here();
     let emulated = device.emulator().is_some();
-    let versions = if emulated { None } else { cuda_runtime() };
+    let versions = if emulated { None } else { cuda() };
     let versions = versions.and_then(|driver| driver.versions().ok());
     let memory = system.field("proc/meminfo", "MemTotal");
     let kib = memory.and_then(|memory| memory.split(' ').next()?.parse::<u64>().ok());

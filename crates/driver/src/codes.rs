@@ -73,7 +73,7 @@ cuda_codes! {
     28 cudaErrorMixedDeviceExecution;
     31 cudaErrorNotYetImplemented;
     32 cudaErrorMemoryValueTooLarge;
-    34 cudaErrorStubLibrary;
+    34 cudaErrorStubLibrary, STUB_LIBRARY;
     35 cudaErrorInsufficientDriver, INSUFFICIENT_DRIVER;
     36 cudaErrorCallRequiresNewerDriver;
     37 cudaErrorInvalidSurface;

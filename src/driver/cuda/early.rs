@@ -12,12 +12,10 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::mem::take;
 
-use super::convert::{Address, stream_of};
-use super::thread::{call_on_device, call_with_device, relaxed};
+use super::way;
 use crate::driver::{DevicePtr, Driver, DriverResult, Ordinal, RawEvent, RawStream};
 use crate::error::CudaCode;
 use crate::sync::Mutex;
-use crate::sys;
 
 /// The allocations of a device.
 #[derive(Default)]
@@ -55,38 +53,19 @@ pub(super) unsafe fn alloc(
         }
     }
     // SAFETY: promised by the caller.
-    match unsafe { of_pool(stream, bytes) } {
+    match unsafe { way::malloc_async(stream, bytes) } {
         Err(CudaCode::MEMORY_ALLOCATION) if wait_for_frees(driver, stream.device) => {
             // SAFETY: as above.
-            unsafe { of_pool(stream, bytes) }
+            unsafe { way::malloc_async(stream, bytes) }
         }
         answer => answer,
     }
 }
 
 fn at_once(device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
-    let mut memory = Address::null();
-    // SAFETY: the slot is a live pointer for the call to write.
-    call_on_device(device, || unsafe { sys::cudaMalloc(memory.slot(), bytes) })?;
-    with_bank(device, |bank| bank.early.insert(memory.number()));
-    Ok(memory.number())
-}
-
-/// `cudaMallocAsync`.
-///
-/// # Safety
-///
-/// * As for [`alloc`].
-unsafe fn of_pool(stream: RawStream, bytes: usize) -> DriverResult<DevicePtr> {
-    let mut memory = Address::null();
-    call_with_device(stream, || {
-        relaxed(|| {
-            // SAFETY: the slot is a live pointer for the call to write; the stream is live:
-            // promised by the caller.
-            unsafe { sys::cudaMallocAsync(memory.slot(), bytes, stream_of(stream)) }
-        })
-    })?;
-    Ok(memory.number())
+    let memory = way::malloc(device, bytes)?;
+    with_bank(device, |bank| bank.early.insert(memory));
+    Ok(memory)
 }
 
 /// `cudaFreeAsync`.
@@ -106,12 +85,8 @@ pub(super) unsafe fn free(
         bank.has_pool = true;
         bank.early.remove(&ptr)
     });
-    let memory = Address::device(ptr);
-    call_with_device(stream, move || {
-        // SAFETY: live stream, memory of `cudaMalloc` or `cudaMallocAsync` that is not freed and
-        // whose uses are ordered before: promised by the caller.
-        relaxed(|| unsafe { sys::cudaFreeAsync(memory.get(), stream_of(stream)) })
-    })?;
+    // SAFETY: the preconditions of this function are those of `free_async`.
+    unsafe { way::free_async(stream, ptr) }?;
     if is_early {
         // Without an event no allocation waits for the free: one that needs the memory earlier
         // fails. SAFETY: the stream is live: promised by the caller.

@@ -1,6 +1,6 @@
 //! What people ask about page-locked memory and non-blocking copies, answered for a workload.
 
-use pinlane::driver::{Attribute, cuda_runtime};
+use pinlane::driver::{Attribute, cuda};
 use pinlane::{Device, PinnedPool, Result};
 
 use super::rates::Rates;
@@ -154,7 +154,7 @@ fn non_blocking(workload: &Workload, rates: &Rates) -> String {
 fn streams(device: &Device) -> String {
     let driver = match device.emulator() {
         Some(machine) => Some(machine.driver()),
-        None => cuda_runtime(),
+        None => cuda(),
     };
     let engines = driver
         .and_then(|driver| driver.attribute(device.ordinal(), Attribute::AsyncEngineCount).ok());

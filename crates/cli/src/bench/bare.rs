@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pinlane::driver::{Driver, RawStream, cuda_runtime};
+use pinlane::driver::{Driver, RawStream, cuda};
 use pinlane::{DeviceBuf, PinnedBuf, Result, Stream};
 
 use super::rig::Rig;
@@ -29,7 +29,7 @@ impl Bare {
     fn new(rig: &Rig, bytes: usize) -> Result<Bare> {
         let driver = match rig.device.emulator() {
             Some(machine) => machine.driver(),
-            None => cuda_runtime().expect("a GPU was opened with it"),
+            None => cuda().expect("a GPU was opened with it"),
         };
         let (host, gpu) = (rig.pool.alloc_zeroed(bytes)?, rig.device_memory(bytes)?);
         Ok(Bare { driver, stream: rig.device.stream()?, host, gpu })

@@ -14,7 +14,7 @@ mod finding;
 mod host;
 mod speed;
 
-use pinlane::driver::cuda_runtime;
+use pinlane::driver::cuda;
 use pinlane::{Device, ErrorKind};
 use serde_json::json;
 
@@ -35,7 +35,7 @@ pub fn run(_: &Options, choice: Choice) -> Result<Report> {
     let system = System::here();
     let mut findings = host::findings(&system);
     findings.push(cuda::toolkit());
-    let versions = cuda_runtime().and_then(|driver| driver.versions().ok());
+    let versions = cuda().and_then(|driver| driver.versions().ok());
     findings.push(cuda::driver(&system, versions));
     let gpus = match choice {
         Choice::Any => Device::available().into_iter().map(|info| info.ordinal).collect(),
@@ -58,7 +58,7 @@ fn gpu(system: &System, ordinal: i32) -> Vec<Finding> {
         Ok(device) => device,
         Err(error) => return vec![Finding::wrong(name, cause(&error), error.remedy())],
     };
-    let driver = cuda_runtime().expect("a GPU was opened with it");
+    let driver = cuda().expect("a GPU was opened with it");
     match Speed::measure(&device, 64 * MIB) {
         Ok(speed) => cuda::gpu(system, &*driver, &device, &speed),
         Err(error) => {
@@ -72,7 +72,7 @@ fn gpu(system: &System, ordinal: i32) -> Vec<Finding> {
 /// the toolkit says why.
 fn emulated(choice: Choice) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    if choice == Choice::Any && cuda_runtime().is_some() {
+    if choice == Choice::Any && cuda().is_some() {
         match Device::open(0) {
             Ok(_) => unreachable!("a GPU that `Device::available` did not list"),
             Err(error) if error.kind() == ErrorKind::NoDevice => findings.push(Finding::notice(

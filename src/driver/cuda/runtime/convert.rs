@@ -1,11 +1,12 @@
-//! The seam's types as CUDA's: addresses, handles, flags and attributes.
+//! The seam's types as the runtime's: addresses, handles, flags and attributes.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use super::super::handles;
+use super::sys;
 use crate::driver::{Attribute, DevicePtr, DriverResult, HostFlags, RawEvent, RawStream};
 use crate::error::CudaCode;
-use crate::sys;
 
 /// An address that CUDA takes or returns. Never dereferenced here.
 #[derive(Clone, Copy)]
@@ -43,13 +44,13 @@ impl Address {
     }
 }
 
-/// The handle as CUDA's type.
+/// The handle as the runtime's type.
 pub(super) fn stream_of(stream: RawStream) -> sys::cudaStream_t {
-    std::ptr::with_exposed_provenance_mut(stream.handle)
+    handles::stream_of(stream).cast()
 }
 
 pub(super) fn event_of(event: RawEvent) -> sys::cudaEvent_t {
-    std::ptr::with_exposed_provenance_mut(event.handle)
+    handles::event_of(event).cast()
 }
 
 pub(super) fn attribute_of(attribute: Attribute) -> sys::cudaDeviceAttr {
@@ -89,19 +90,6 @@ pub(super) fn register_flags(flags: HostFlags) -> DriverResult<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Item;
-
-    /// The C side writes what the Rust side reads.
-    #[test]
-    fn item_is_laid_out_as_pinlane_item() {
-        use std::mem::{align_of, offset_of, size_of};
-        type C = sys::pinlane_item;
-        assert_eq!(size_of::<Item>(), size_of::<C>());
-        assert_eq!(align_of::<Item>(), align_of::<C>());
-        assert_eq!(offset_of!(Item, src), offset_of!(C, src));
-        assert_eq!(offset_of!(Item, dst), offset_of!(C, dst));
-        assert_eq!(offset_of!(Item, bytes), offset_of!(C, bytes));
-    }
 
     #[test]
     fn register_refuses_write_combined() {

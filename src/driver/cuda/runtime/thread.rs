@@ -17,11 +17,11 @@
 
 use std::sync::OnceLock;
 
+use super::sys;
 use crate::driver::{DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
 use crate::process::thread::with_helpers;
 use crate::sync::Mutex;
-use crate::sys;
 
 const SUCCESS: sys::cudaError = sys::cudaError::cudaSuccess;
 
@@ -216,13 +216,13 @@ fn result(error: sys::cudaError) -> DriverResult<()> {
 mod tests {
     use super::*;
     use crate::driver::Attribute;
-    use crate::driver::cuda::CudaDriver;
+    use crate::driver::cuda::instance;
 
     /// Soundness rule 15, on a machine with or without a GPU: a call that fails leaves the slot as
     /// it was, whether the slot was empty or held an error of the caller's.
     #[test]
     fn soundness_rule_15_the_last_error_is_left_alone() {
-        let driver = CudaDriver::instance();
+        let driver = instance();
         // SAFETY: no preconditions.
         let peek = || unsafe { sys::cudaPeekAtLastError() };
 
@@ -267,7 +267,7 @@ mod tests {
     /// `cudaGetDeviceCount` leaves its output unwritten if there is no driver.
     #[test]
     fn without_a_driver_the_count_is_an_error() {
-        let driver = CudaDriver::instance();
+        let driver = instance();
         let (installed, runtime) = driver.versions().expect("versions are known without a driver");
         assert!(runtime >= 12_000, "runtime {runtime}");
         match driver.device_count() {

@@ -2,9 +2,9 @@
 
 use std::mem::MaybeUninit;
 
+use super::sys;
 use super::thread::{call, relaxed};
 use crate::driver::{DriverResult, Ordinal};
-use crate::sys;
 
 const SUCCESS: sys::cudaError = sys::cudaError::cudaSuccess;
 

@@ -5,30 +5,26 @@
 //! was found, and if a driver function reports that it does not know the context: `cudaMemcpyAsync`
 //! makes a device current on a thread that has none.
 
-use std::ffi::{c_int, c_void};
-use std::mem::transmute;
+use std::ffi::{c_int, c_uint};
 use std::sync::OnceLock;
 
+use super::super::driver_api::{PFN_cuMemcpyDtoHAsync_v3020, PFN_cuMemcpyHtoDAsync_v3020};
+use super::super::functions::{Function, function};
+use super::super::handles;
 use super::convert::{Address, stream_of};
-use super::entry::{self, Code};
+use super::entry;
+use super::sys;
 use super::thread::{call_driver, call_with_device};
 use crate::driver::{DriverResult, RawStream};
 use crate::error::CudaCode;
-use crate::sys;
 
 /// The version of CUDA whose signatures these are.
 const VERSION: c_int = 3020;
 
-/// `PFN_cuMemcpyHtoDAsync_v3020`: destination, source, bytes, stream.
-type Up = unsafe extern "C" fn(u64, *const c_void, usize, sys::cudaStream_t) -> Code;
-
-/// `PFN_cuMemcpyDtoHAsync_v3020`: destination, source, bytes, stream.
-type Down = unsafe extern "C" fn(*mut c_void, u64, usize, sys::cudaStream_t) -> Code;
-
 /// The driver's two functions.
 struct Functions {
-    up: Up,
-    down: Down,
+    up: Function<PFN_cuMemcpyHtoDAsync_v3020>,
+    down: Function<PFN_cuMemcpyDtoHAsync_v3020>,
 }
 
 /// What the functions return if no context is current on the thread, or another one than the
@@ -61,8 +57,8 @@ fn find() -> DriverResult<Option<Functions>> {
     // SAFETY: the driver's functions of these names and that version have these signatures.
     Ok(Some(unsafe {
         Functions {
-            up: transmute::<*mut c_void, Up>(up.get()),
-            down: transmute::<*mut c_void, Down>(down.get()),
+            up: function::<PFN_cuMemcpyHtoDAsync_v3020>(up),
+            down: function::<PFN_cuMemcpyDtoHAsync_v3020>(down),
         }
     }))
 }
@@ -82,7 +78,7 @@ pub(super) unsafe fn up(
 ) -> DriverResult<()> {
     let enqueue = move |functions: &Functions| {
         // SAFETY: live stream, valid ranges: promised by the caller.
-        unsafe { (functions.up)(dst.number(), src.get(), bytes, stream_of(stream)) }
+        unsafe { (functions.up)(dst.number(), src.get(), bytes, handles::stream_of(stream)) }
     };
     by_driver(stream, enqueue).unwrap_or_else(|| {
         let kind = sys::cudaMemcpyKind::cudaMemcpyHostToDevice;
@@ -106,7 +102,7 @@ pub(super) unsafe fn down(
 ) -> DriverResult<()> {
     let enqueue = move |functions: &Functions| {
         // SAFETY: live stream, valid ranges: promised by the caller.
-        unsafe { (functions.down)(dst.get(), src.number(), bytes, stream_of(stream)) }
+        unsafe { (functions.down)(dst.get(), src.number(), bytes, handles::stream_of(stream)) }
     };
     by_driver(stream, enqueue).unwrap_or_else(|| {
         let kind = sys::cudaMemcpyKind::cudaMemcpyDeviceToHost;
@@ -119,7 +115,7 @@ pub(super) unsafe fn down(
 /// must make the copy: then nothing was enqueued.
 fn by_driver(
     stream: RawStream,
-    enqueue: impl FnOnce(&Functions) -> Code + Send,
+    enqueue: impl FnOnce(&Functions) -> c_uint + Send,
 ) -> Option<DriverResult<()>> {
     if stream.is_default() {
         return None;

@@ -1,0 +1,115 @@
+//! The crate's kernels, compiled by `scripts/make-kernels`: machine code of the usual
+//! architectures, and PTX, which the driver compiles for any other.
+
+use std::ptr::null_mut;
+
+use super::super::driver_api::CUfunction;
+use super::super::handles::stream_of;
+use super::super::launch::{Kernel, Parameter};
+use super::device::{Device, relaxed};
+use super::library::{Functions, Library};
+use crate::driver::{DevicePtr, DriverResult, RawStream};
+
+/// `cuda/kernels.fatbin`, aligned as the driver reads it.
+#[repr(align(16))]
+struct Image<const N: usize>([u8; N]);
+
+static IMAGE: &Image<{ include_bytes!("../../../../cuda/kernels.fatbin").len() }> =
+    &Image(*include_bytes!("../../../../cuda/kernels.fatbin"));
+
+/// The kernels on a device, in the order of [`Kernel`]. They stay until the process ends.
+pub(super) struct Loaded([CUfunction; Kernel::NAMES.len()]);
+
+// SAFETY: CUDA takes a function on any thread; this type never dereferences it.
+unsafe impl Send for Loaded {}
+// SAFETY: as above.
+unsafe impl Sync for Loaded {}
+
+impl Library {
+    /// The kernels of a device. The first call loads them: 0.1 ms, or a second where the driver has
+    /// to compile them.
+    fn kernels(&self, stream: RawStream) -> DriverResult<&Loaded> {
+        let device = self.device(stream.device)?;
+        match device.kernels.get() {
+            Some(loaded) => Ok(loaded),
+            None => self.load(stream, device),
+        }
+    }
+
+    #[cold]
+    fn load<'a>(&self, stream: RawStream, device: &'a Device) -> DriverResult<&'a Loaded> {
+        let mut loaded = Loaded([null_mut(); Kernel::NAMES.len()]);
+        self.on(stream.device, |functions| relaxed(functions, || load(functions, &mut loaded)))?;
+        // Another thread may have been faster; then one module is loaded twice, and never used.
+        Ok(device.kernels.get_or_init(|| loaded))
+    }
+}
+
+fn load(functions: &Functions, loaded: &mut Loaded) -> u32 {
+    let mut module = null_mut();
+    // SAFETY: a live place for the module; the image is a fat binary, which says its length.
+    let code = unsafe { (functions.load)(&mut module, IMAGE.0.as_ptr().cast()) };
+    if code != 0 {
+        return code;
+    }
+    let places = loaded.0.iter_mut().zip(Kernel::NAMES);
+    let codes = places.map(|(place, name)| {
+        // SAFETY: a live place for the function, a loaded module, a C string.
+        unsafe { (functions.kernel)(place, module, name.as_ptr()) }
+    });
+    codes.into_iter().find(|&code| code != 0).unwrap_or(0)
+}
+
+/// Launches a kernel.
+///
+/// # Safety
+///
+/// * `stream` is live.
+/// * `parameters` are the addresses of the kernel's parameters, of their types; what these name is
+///   as the kernel's method demands.
+pub(in super::super) unsafe fn launch(
+    stream: RawStream,
+    kernel: Kernel,
+    blocks: u32,
+    threads: u32,
+    mut parameters: [Parameter; 3],
+) -> DriverResult<()> {
+    let library = Library::get()?;
+    let function = library.kernels(stream)?.0[kernel as usize];
+    library.on(stream.device, |functions| {
+        let parameters = parameters.as_mut_ptr().cast();
+        // SAFETY: live stream, a loaded kernel and its parameters: promised by the caller. They are
+        // read before the call returns.
+        unsafe {
+            (functions.launch)(
+                function,
+                blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                0,
+                stream_of(stream),
+                parameters,
+                null_mut(),
+            )
+        }
+    })
+}
+
+/// `cuMemsetD8Async` with 0.
+///
+/// # Safety
+///
+/// * `stream` is live; `at .. at + bytes` lies in device memory, and is valid until retired.
+pub(in super::super) unsafe fn clear(
+    stream: RawStream,
+    at: DevicePtr,
+    bytes: usize,
+) -> DriverResult<()> {
+    Library::get()?.on(stream.device, |functions| {
+        // SAFETY: live stream, valid range: promised by the caller.
+        unsafe { (functions.fill)(at, 0, bytes, stream_of(stream)) }
+    })
+}
