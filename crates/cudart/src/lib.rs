@@ -52,6 +52,7 @@ mod machine;
 mod managed;
 mod mangled;
 mod memory;
+mod own_kernels;
 mod pointers;
 mod pools;
 mod properties;
