@@ -21,9 +21,6 @@ pub fn build(project: &Path, out_dir: &Path) -> Result<bool, Failure> {
                 toolkit.root.display()
             );
         }
-        Decision::Driver(tried) if !tried.is_empty() => {
-            println!("cargo::metadata=tried={}", toolkit::list(tried));
-        }
         Decision::Driver(_) | Decision::Off => {}
     }
     Ok(decision != Decision::Off)

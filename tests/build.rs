@@ -16,7 +16,11 @@ fn main() {
             println!("cargo::rustc-env={name}={path}");
         }
     }
-    if env::var_os("DEP_PINLANE_TOOLKIT").is_some() {
-        println!("cargo::rustc-cfg=pinlane_cuda");
+    for (found, cfg) in
+        [("DEP_PINLANE_CUDA", "pinlane_cuda"), ("DEP_PINLANE_TOOLKIT", "pinlane_toolkit")]
+    {
+        if env::var_os(found).is_some() {
+            println!("cargo::rustc-cfg={cfg}");
+        }
     }
 }

@@ -1,7 +1,10 @@
-//! Bare functions of the runtime. A build without CUDA opens no GPU and does not call them.
+//! Bare functions of CUDA: of the runtime, or of the driver in a build without a toolkit. A build
+//! without CUDA opens no GPU and does not call them.
 
-#[cfg(pinlane_cuda)]
+#[cfg(pinlane_toolkit)]
 pub use linked::*;
+#[cfg(all(pinlane_cuda, not(pinlane_toolkit)))]
+pub use looked_up::*;
 #[cfg(not(pinlane_cuda))]
 pub use missing::*;
 
@@ -12,7 +15,7 @@ pub enum Way {
     D2H = 2,
 }
 
-#[cfg(pinlane_cuda)]
+#[cfg(pinlane_toolkit)]
 mod linked {
     use std::ffi::c_void;
     use std::ptr::{self, NonNull};
@@ -97,6 +100,144 @@ mod linked {
             cudaMemcpyPeerAsync(dst.cast(), dst_device, src.cast(), src_device, bytes, stream)
         };
         assert_eq!(code, 0, "cudaMemcpyPeerAsync");
+    }
+}
+
+#[cfg(all(pinlane_cuda, not(pinlane_toolkit)))]
+mod looked_up {
+    use std::ffi::{CStr, c_void};
+    use std::mem::transmute;
+    use std::ptr::{self, NonNull};
+    use std::sync::{LazyLock, OnceLock};
+
+    use pinlane::Stream;
+
+    use super::Way;
+
+    const PORTABLE: u32 = 1; // CU_MEMHOSTALLOC_PORTABLE
+
+    type Copy = unsafe extern "C" fn(u64, u64, usize, *mut c_void) -> i32;
+    type CopyAndWait = unsafe extern "C" fn(u64, u64, usize) -> i32;
+    type CopyPeer = unsafe extern "C" fn(u64, usize, u64, usize, usize, *mut c_void) -> i32;
+    type HostAlloc = unsafe extern "C" fn(*mut *mut c_void, usize, u32) -> i32;
+    type HostFree = unsafe extern "C" fn(*mut c_void) -> i32;
+    type Retain = unsafe extern "C" fn(*mut usize, i32) -> i32;
+    type SetCurrent = unsafe extern "C" fn(usize) -> i32;
+
+    struct Functions {
+        copy: Copy,
+        copy_and_wait: CopyAndWait,
+        copy_peer: CopyPeer,
+        host_alloc: HostAlloc,
+        host_free: HostFree,
+        retain: Retain,
+        set_current: SetCurrent,
+    }
+
+    static FUNCTIONS: LazyLock<Functions> = LazyLock::new(|| {
+        // SAFETY: a C string; the library has opened the same one.
+        let library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_NOW) };
+        assert!(!library.is_null(), "a GPU was opened with it");
+        let symbol = |name: &CStr| {
+            // SAFETY: an open library, and a C string.
+            let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+            assert!(!found.is_null(), "{name:?}");
+            found
+        };
+        // SAFETY: the functions of these names have these signatures.
+        unsafe {
+            Functions {
+                copy: transmute::<*mut c_void, Copy>(symbol(c"cuMemcpyAsync")),
+                copy_and_wait: transmute::<*mut c_void, CopyAndWait>(symbol(c"cuMemcpy")),
+                copy_peer: transmute::<*mut c_void, CopyPeer>(symbol(c"cuMemcpyPeerAsync")),
+                host_alloc: transmute::<*mut c_void, HostAlloc>(symbol(c"cuMemHostAlloc")),
+                host_free: transmute::<*mut c_void, HostFree>(symbol(c"cuMemFreeHost")),
+                retain: transmute::<*mut c_void, Retain>(symbol(c"cuDevicePrimaryCtxRetain")),
+                set_current: transmute::<*mut c_void, SetCurrent>(symbol(c"cuCtxSetCurrent")),
+            }
+        }
+    });
+
+    fn context(device: i32) -> usize {
+        static CONTEXTS: [OnceLock<usize>; 64] = [const { OnceLock::new() }; 64];
+        *CONTEXTS[device as usize].get_or_init(|| {
+            let mut context = 0;
+            // SAFETY: `context` can be written.
+            let code = unsafe { (FUNCTIONS.retain)(&mut context, device) };
+            assert_eq!(code, 0, "cuDevicePrimaryCtxRetain");
+            context
+        })
+    }
+
+    /// A program that calls the driver has made a context current once for each thread.
+    fn make_current() {
+        thread_local! {
+            static CURRENT: () = {
+                // SAFETY: a live context.
+                let code = unsafe { (FUNCTIONS.set_current)(context(0)) };
+                assert_eq!(code, 0, "cuCtxSetCurrent");
+            };
+        }
+        CURRENT.with(|()| ());
+    }
+
+    pub fn host_alloc(bytes: usize) -> NonNull<u8> {
+        make_current();
+        let mut memory = ptr::null_mut();
+        // SAFETY: `memory` can be written; the call has no other precondition.
+        let code = unsafe { (FUNCTIONS.host_alloc)(&mut memory, bytes, PORTABLE) };
+        assert_eq!(code, 0, "cuMemHostAlloc");
+        NonNull::new(memory.cast()).expect("memory")
+    }
+
+    /// # Safety
+    ///
+    /// * `ptr` came from [`host_alloc`], is idle and is not used afterwards.
+    pub unsafe fn host_free(ptr: NonNull<u8>) {
+        make_current();
+        // SAFETY: the caller's precondition.
+        let code = unsafe { (FUNCTIONS.host_free)(ptr.as_ptr().cast()) };
+        assert_eq!(code, 0, "cuMemFreeHost");
+    }
+
+    /// # Safety
+    ///
+    /// * The preconditions of `cuMemcpyAsync`.
+    #[inline]
+    pub unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize, _way: Way, stream: &Stream) {
+        make_current();
+        let (dst, src, stream) = (dst as u64, src as u64, stream.as_raw());
+        // SAFETY: the caller's precondition.
+        let code = unsafe { (FUNCTIONS.copy)(dst, src, bytes, stream) };
+        assert_eq!(code, 0, "cuMemcpyAsync");
+    }
+
+    /// # Safety
+    ///
+    /// * The preconditions of `cuMemcpy`.
+    pub unsafe fn copy_and_wait(dst: *mut u8, src: *const u8, bytes: usize, _way: Way) {
+        make_current();
+        // SAFETY: the caller's precondition.
+        let code = unsafe { (FUNCTIONS.copy_and_wait)(dst as u64, src as u64, bytes) };
+        assert_eq!(code, 0, "cuMemcpy");
+    }
+
+    /// # Safety
+    ///
+    /// * The preconditions of `cuMemcpyPeerAsync`; each address is followed by its device.
+    pub unsafe fn copy_peer(
+        (dst, dst_device): (*mut u8, i32),
+        (src, src_device): (*const u8, i32),
+        bytes: usize,
+        stream: &Stream,
+    ) {
+        make_current();
+        let (there, here) = (context(dst_device), context(src_device));
+        let stream = stream.as_raw();
+        // SAFETY: the caller's precondition.
+        let code =
+            unsafe { (FUNCTIONS.copy_peer)(dst as u64, there, src as u64, here, bytes, stream) };
+        assert_eq!(code, 0, "cuMemcpyPeerAsync");
     }
 }
 

@@ -1,15 +1,12 @@
-//! Passes on what the library's build found: the CUDA toolkit, or where it looked for one.
+//! Passes on what the library's build has of CUDA.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    for (found, name) in
-        [("DEP_PINLANE_TOOLKIT", "PINLANE_TOOLKIT"), ("DEP_PINLANE_TRIED", "PINLANE_TRIED")]
-    {
-        if let Ok(value) = std::env::var(found) {
-            println!("cargo::rustc-env={name}={value}");
-        }
+    if let Ok(toolkit) = std::env::var("DEP_PINLANE_TOOLKIT") {
+        println!("cargo::rustc-env=PINLANE_TOOLKIT={toolkit}");
+        println!("cargo::rustc-cfg=pinlane_toolkit");
     }
-    if std::env::var_os("DEP_PINLANE_TOOLKIT").is_some() {
+    if std::env::var_os("DEP_PINLANE_CUDA").is_some() {
         println!("cargo::rustc-cfg=pinlane_cuda");
     }
 }

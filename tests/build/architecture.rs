@@ -8,7 +8,6 @@
 //!   memory
 //!   timeline, ticket, context, trace, notice, wakers
 //!   driver
-//!   sys
 //!   process
 //! ```
 //!
@@ -25,7 +24,7 @@ use std::path::Path;
 use crate::sources::{Source, identifier, published, sources};
 
 /// From the top down. A layer may use itself and those below it.
-const LAYERS: [&[&str]; 9] = [
+const LAYERS: [&[&str]; 8] = [
     &["capi"],
     &["prefetch", "file", "batch", "staging", "dlpack"],
     &["copy", "device", "stream"],
@@ -33,7 +32,6 @@ const LAYERS: [&[&str]; 9] = [
     &["memory"],
     &["timeline", "ticket", "context", "trace", "notice", "wakers"],
     &["driver"],
-    &["sys"],
     &["process"],
 ];
 

@@ -53,7 +53,7 @@ impl Fake {
         assert!(!stdout.contains("rustc-link-lib"), "{stdout}");
         let errors = script::errors(&stdout);
         assert!(errors.len() > 1, "no cause and remedy in: {stdout}");
-        assert!(errors.last().unwrap().contains("PINLANE_CUDA=off"), "{errors:?}");
+        assert!(errors.last().unwrap().contains("PINLANE_CUDA=driver"), "{errors:?}");
         errors.join("\n")
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `search` | where the build finds a CUDA toolkit, and which one it refuses |
 //! | `script`, `broken` | the build script itself: on targets and toolkits that it refuses |
+//! | `driver_api` | the declarations of the driver's functions are those of the toolkit's headers |
 //! | `documented` | which errors the CUDA documents list for each call |
 //! | `dependencies` | which features need bindgen, cbindgen and cc |
 //! | `ui` | programs that must not compile, with the compiler's reason |
@@ -25,11 +26,13 @@
 mod architecture;
 #[cfg(feature = "emulated")]
 mod artifacts;
-#[cfg(feature = "cuda")]
+#[cfg(feature = "toolkit")]
 mod broken;
 mod c_rules;
 mod dependencies;
 mod documented;
+#[cfg(feature = "toolkit")]
+mod driver_api;
 #[cfg(all(feature = "capi", feature = "emulated"))]
 #[path = "../ffi/mod.rs"]
 mod ffi;
@@ -59,3 +62,6 @@ mod failure;
 mod libclang;
 #[path = "../../build/toolkit.rs"]
 mod toolkit;
+#[path = "../../build/wish.rs"]
+#[allow(dead_code)] // Half of it is for builds without a feature.
+mod wish;

@@ -57,13 +57,21 @@ fn without_the_feature_nothing_is_looked_for() {
     }
 }
 
-#[cfg(not(feature = "cuda"))]
+/// Each with the feature that it needs.
+#[cfg(not(feature = "toolkit"))]
 #[test]
-fn without_the_feature_who_insists_on_cuda_is_told() {
-    for wish in ["on", "1", "/usr/local/cuda"] {
+fn who_insists_on_what_a_feature_does_gets_an_error_without_it() {
+    let cuda = if cfg!(feature = "cuda") { "a CUDA toolkit" } else { "CUDA" };
+    let feature = if cfg!(feature = "cuda") { "toolkit" } else { "cuda" };
+    for wish in ["on", "1", "/usr/local/cuda", "driver"] {
         let stdout = run([("PINLANE_CUDA", OsStr::new(wish))]);
         let errors = errors(&stdout).join("\n");
-        assert!(errors.contains(&format!("PINLANE_CUDA={wish} asks for CUDA")), "{stdout}");
-        assert!(errors.contains("the feature `cuda` is off"), "{stdout}");
+        if wish == "driver" && cfg!(feature = "cuda") {
+            assert!(errors.is_empty() && stdout.contains("rustc-cfg=pinlane_cuda"), "{stdout}");
+            continue;
+        }
+        let word = if wish == "1" { "on" } else { wish };
+        assert!(errors.contains(&format!("PINLANE_CUDA={word} asks for {cuda}")), "{stdout}");
+        assert!(errors.contains(&format!("the feature `{feature}` is off")), "{stdout}");
     }
 }

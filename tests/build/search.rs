@@ -1,4 +1,5 @@
-//! The build's three outcomes: CUDA is found and usable; it is not found; it is found and unusable.
+//! The build's outcomes: a toolkit is found and usable; none is found, or wanted, and the driver
+//! does; one is found and unusable.
 //!
 //! The search is a pure function, so the tests use invented machines. `broken` runs the build
 //! script itself with toolkits that do not work.
@@ -7,7 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::toolkit::{self, Decision, Probe, Reason, Site, Version, Wish, decide};
+use crate::toolkit::{self, Decision, Probe, Reason, Site, Version, decide};
+use crate::wish::Wish;
 
 /// A machine that has exactly these variables, files and links.
 #[derive(Default)]
@@ -50,7 +52,7 @@ impl Machine {
 
     fn found(&self) -> toolkit::Toolkit {
         match self.decide() {
-            Ok(Decision::Cuda(toolkit)) => toolkit,
+            Ok(Decision::Toolkit(toolkit)) => toolkit,
             other => panic!("expected a toolkit, got {other:?}"),
         }
     }
@@ -157,7 +159,7 @@ mod found {
             .set("PINLANE_CUDA", "on");
         assert!(machine.failure().contains("no libcudart_static.a"));
         let arm = Site { arch: "aarch64", ..site() };
-        assert!(matches!(decide(&machine, &arm), Ok(Decision::Cuda(_))));
+        assert!(matches!(decide(&machine, &arm), Ok(Decision::Toolkit(_))));
     }
 
     #[test]
@@ -205,7 +207,7 @@ mod not_found {
             .set("CUDA_HOME", "/stale")
             .set("CUDA_PATH", "")
             .set("PATH", "/bin:/usr/bin");
-        let Ok(Decision::NotFound(tried)) = machine.decide() else { panic!("nothing is there") };
+        let Ok(Decision::Driver(tried)) = machine.decide() else { panic!("nothing is there") };
         let tried: Vec<_> = tried.iter().map(|t| (t.place.as_str(), &t.reason)).collect();
         assert_eq!(
             tried,
@@ -225,18 +227,15 @@ mod not_found {
         );
     }
 
+    /// Whatever toolkit there is.
     #[test]
-    fn the_warning_is_one_line_with_every_place_and_both_ways_out() {
-        let machine = Machine::default().set("CUDA_HOME", "/stale");
-        let Ok(Decision::NotFound(tried)) = machine.decide() else { panic!("nothing is there") };
-        let warning = toolkit::not_found_warning(&tried);
-        assert_eq!(warning.lines().count(), 1);
-        for tried in &tried {
-            assert!(warning.contains(&tried.to_string()), "{tried} is not in: {warning}");
-        }
-        assert!(warning.contains("CUDA_HOME=/stale (no nvcc)"), "{warning}");
-        assert!(warning.contains("scripts/install-toolkit"), "{warning}");
-        assert!(warning.contains("PINLANE_CUDA=off"), "{warning}");
+    fn who_wants_the_driver_gets_it() {
+        let machine = Machine::default().set("PINLANE_CUDA", "driver").toolkit(
+            "/usr/local/cuda",
+            "lib64",
+            13_000,
+        );
+        assert_eq!(machine.decide(), Ok(Decision::Driver(Vec::new())));
     }
 
     /// As in an image with the runtime but without the compiler.
@@ -245,7 +244,7 @@ mod not_found {
         let machine = Machine::default()
             .toolkit("/usr/local/cuda", "lib64", 13_000)
             .without("/usr/local/cuda/bin/nvcc");
-        assert!(matches!(machine.decide(), Ok(Decision::NotFound(_))));
+        assert!(matches!(machine.decide(), Ok(Decision::Driver(_))));
     }
 
     #[test]
@@ -279,7 +278,7 @@ mod unusable {
         let named = machine().set("PINLANE_CUDA", "/opt/cuda").failure();
         for message in [&searched, &named] {
             assert!(message.contains("CUDA 12.0 or newer"), "no remedy in: {message}");
-            assert!(message.contains("PINLANE_CUDA=off"), "no way out in: {message}");
+            assert!(message.contains("PINLANE_CUDA=driver"), "no way out in: {message}");
         }
         [searched, named]
     }
@@ -326,7 +325,7 @@ mod unusable {
             decide(&machine, &Site { project: Path::new("/project"), arch: "riscv64" })
         };
         assert_eq!(on("auto"), Ok(Decision::Off));
-        for wish in ["on", "/opt/cuda"] {
+        for wish in ["on", "driver", "/opt/cuda"] {
             let message = on(wish).expect_err("the build must stop").to_string();
             assert!(
                 message.contains("exists for x86_64 and aarch64, not for riscv64"),
@@ -346,10 +345,10 @@ mod unusable {
         for value in ["yes", "ON", "cuda", "2"] {
             let message = sound().set("PINLANE_CUDA", value).failure();
             assert!(message.starts_with(&format!("PINLANE_CUDA={value} is not understood")));
-            assert!(message.contains("help: use auto, on (or 1), off (or 0), or the path"));
+            assert!(message.contains("help: use auto, driver, on (or 1), off (or 0), or the path"));
         }
-        let auto = sound().set("PINLANE_CUDA", "auto");
-        assert_eq!(Wish::read(&auto), Ok(Wish::Auto));
+        let auto = Wish::read(&|name| (name == "PINLANE_CUDA").then(|| "auto".to_owned()));
+        assert_eq!(auto, Ok(Wish::Auto));
     }
 }
 
@@ -412,7 +411,7 @@ mod clang {
             "/usr/lib/x86_64-linux-gnu",
             "apt install libclang-dev",
             "pip install libclang",
-            "PINLANE_CUDA=off",
+            "PINLANE_CUDA=driver",
         ] {
             assert!(message.contains(part), "no {part} in: {message}");
         }

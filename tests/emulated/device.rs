@@ -18,7 +18,7 @@ fn opening_a_gpu_that_is_not_there_says_what_is_missing() {
     } else if cfg!(not(feature = "cuda")) {
         "the crate's feature `cuda` was off"
     } else {
-        "no toolkit was found when it was compiled"
+        "CUDA does not exist for the architecture"
     };
     assert!(message.contains(expected), "{message}");
     assert!(Device::open(-1).is_err());

@@ -103,7 +103,7 @@ impl Compiler {
     }
 
     /// The nvcc of the toolkit that the library was built with.
-    #[cfg(pinlane_cuda)]
+    #[cfg(pinlane_toolkit)]
     pub fn nvcc(library: &Library) -> Compiler {
         let mut folders = library.link_arguments.iter().filter_map(|flag| flag.strip_prefix("-L"));
         let folder = folders

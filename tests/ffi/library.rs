@@ -60,7 +60,7 @@ fn build(name: &str, crate_type: &str) -> (PathBuf, String) {
 }
 
 /// The library for a program that nvcc links with the toolkit's shared CUDA runtime.
-#[cfg(pinlane_cuda)]
+#[cfg(pinlane_toolkit)]
 pub fn with_shared_runtime(library: &Library) -> Library {
     let folders = get().link_arguments.iter().filter_map(|flag| flag.strip_prefix("-L"));
     let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();

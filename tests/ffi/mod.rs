@@ -72,7 +72,7 @@ fn cmake_links_what_rustc_says_that_the_static_library_needs() {
     let cmake = fs::read_to_string(project("CMakeLists.txt")).expect("a file of the project");
     let lines = cmake.lines().filter(|line| line.trim_start().starts_with("set(needs "));
     // Without CUDA only the first line applies. With CUDA the second is added.
-    let lines: Vec<&str> = lines.take(if cfg!(pinlane_cuda) { 2 } else { 1 }).collect();
+    let lines: Vec<&str> = lines.take(if cfg!(pinlane_toolkit) { 2 } else { 1 }).collect();
     let words = lines.iter().flat_map(|line| line.split([' ', '(', ')']));
     let linked: BTreeSet<&str> = words.filter(|word| word.starts_with("-l")).collect();
 
@@ -396,7 +396,7 @@ fn arrays_of_numpy_and_buffers_share_their_memory() {
 
 /// nvcc compiles the program, with libcu++, for the emulated device.
 #[test]
-#[cfg(pinlane_cuda)]
+#[cfg(pinlane_toolkit)]
 fn cudas_own_types_keep_their_promises() {
     for standard in ["c++17", "c++20"] {
         let source = project("tests/ffi/cpp/cuda_resource.cu");
@@ -409,7 +409,7 @@ fn cudas_own_types_keep_their_promises() {
 }
 
 #[test]
-#[cfg(pinlane_cuda)]
+#[cfg(pinlane_toolkit)]
 fn programs_in_cuda_run_or_say_that_they_need_a_gpu() {
     for source in
         ["ffi-examples/cpp/kernel.cu", "ffi-examples/cpp/migrate.cu", "tests/ffi/cpp/cuda_rules.cu"]
@@ -419,7 +419,7 @@ fn programs_in_cuda_run_or_say_that_they_need_a_gpu() {
 }
 
 #[test]
-#[cfg(pinlane_cuda)]
+#[cfg(pinlane_toolkit)]
 fn streams_cross_between_cuda_runtimes() {
     let two = library::shared();
     let other = library::with_shared_runtime(two);
@@ -428,7 +428,7 @@ fn streams_cross_between_cuda_runtimes() {
     }
 }
 
-#[cfg(pinlane_cuda)]
+#[cfg(pinlane_toolkit)]
 fn runs_or_needs_a_gpu(source: &str, library: &library::Library) {
     let program = Compiler::nvcc(library::get()).link("c++17", &project(source), library);
     let output = program.run(&[]);

@@ -13,7 +13,7 @@ fn no_gpu_is_normal() {
         let found = findings.iter().find(|finding| finding["name"] == name);
         found.unwrap_or_else(|| panic!("no {name} in {findings:?}"))
     };
-    for name in ["kernel", "processor", "memory", "memlock", "toolkit", "driver"] {
+    for name in ["kernel", "processor", "memory", "memlock", "build", "driver"] {
         assert_ne!(named(name)["found"], "", "{name}");
     }
     let emulated = named("emulated device");
@@ -22,22 +22,22 @@ fn no_gpu_is_normal() {
     assert!(emulated["figures"]["up_gb_per_s"].as_f64().unwrap() > 0.0);
 }
 
-/// What a build without a toolkit lacks is said once.
+/// What a build without CUDA lacks is said once.
 #[test]
-fn a_missing_toolkit_is_named_once() {
+fn a_build_without_cuda_says_so_once() {
     let report = json(&["doctor"]);
     let findings = report["findings"].as_array().unwrap();
     let found = |name: &str| findings.iter().find(|finding| finding["name"] == name);
-    let has_cuda = found("toolkit").unwrap()["state"] == "ok";
+    let has_cuda = found("build").unwrap()["state"] == "ok";
     let says_so = |finding: &&serde_json::Value| {
         ["found", "remedy"].iter().any(|part| {
             let text = finding[part].as_str().unwrap_or_default();
-            text.contains("toolkit") || text.contains("PINLANE_CUDA")
+            text.contains("PINLANE_CUDA")
         })
     };
     if !has_cuda {
         let names: Vec<_> = findings.iter().filter(says_so).map(|it| &it["name"]).collect();
-        assert_eq!(names, ["toolkit"]);
+        assert_eq!(names, ["build"]);
         assert!(found("gpu").is_none() && found("emulated device").is_some(), "{findings:?}");
     }
 }

@@ -1,16 +1,17 @@
-//! Copies of pageable memory by the CUDA runtime itself, which stages them.
+//! Copies of pageable memory by the CUDA runtime itself, which stages them. Only a build with a
+//! toolkit has them.
 
 use pinlane::{Device, DeviceBuf, Result, Stream};
 
 use super::bare::Way;
 
-/// Whether there are such copies: only a GPU has them.
+/// Whether there are such copies: only a GPU of the runtime has them.
 pub fn is_there(device: &Device) -> bool {
-    cfg!(pinlane_cuda) && device.emulator().is_none()
+    cfg!(pinlane_toolkit) && device.emulator().is_none()
 }
 
 /// `cudaMemcpyAsync` between pageable memory and a GPU, and the wait for it.
-#[cfg(pinlane_cuda)]
+#[cfg(pinlane_toolkit)]
 pub fn copy(way: Way, stream: &Stream, host: &mut [u8], gpu: &mut DeviceBuf<u8>) -> Result<()> {
     use std::ffi::c_void;
 
@@ -36,8 +37,8 @@ pub fn copy(way: Way, stream: &Stream, host: &mut [u8], gpu: &mut DeviceBuf<u8>)
     stream.synchronize()
 }
 
-/// A build without CUDA has no such call.
-#[cfg(not(pinlane_cuda))]
+/// A build without a toolkit is linked with no runtime.
+#[cfg(not(pinlane_toolkit))]
 pub fn copy(_: Way, _: &Stream, _: &mut [u8], _: &mut DeviceBuf<u8>) -> Result<()> {
-    unreachable!("a build without CUDA opens no GPU")
+    unreachable!("a build without a runtime does not ask for this")
 }

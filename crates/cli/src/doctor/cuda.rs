@@ -9,27 +9,35 @@ use super::speed::Speed;
 use crate::output::in_units;
 use crate::system::System;
 
-/// The toolkit that was found when the tool was built, or where the build looked.
-pub fn toolkit() -> Finding {
-    toolkit_of(option_env!("PINLANE_TOOLKIT"), option_env!("PINLANE_TRIED"))
+/// By which way this binary uses CUDA.
+pub fn way() -> Finding {
+    way_of(cfg!(pinlane_cuda), option_env!("PINLANE_TOOLKIT"))
 }
 
-fn toolkit_of(toolkit: Option<&str>, tried: Option<&str>) -> Finding {
-    const NAME: &str = "toolkit";
-    const GET_ONE: &str = "run scripts/install-toolkit, or set CUDA_HOME, and build again";
-    match (toolkit, tried) {
-        (Some(toolkit), _) => Finding::good(NAME, format!("built with {toolkit}")),
-        (None, Some(tried)) => Finding::notice(
-            NAME,
-            format!("none when this was built, so there is the emulated device only; {tried}"),
-            GET_ONE,
-        ),
-        (None, None) => Finding::notice(
+fn way_of(cuda: bool, toolkit: Option<&str>) -> Finding {
+    const NAME: &str = "build";
+    match (cuda, toolkit) {
+        (_, Some(toolkit)) => Finding::good(NAME, format!("by the runtime of {toolkit}")),
+        (true, None) => {
+            Finding::good(NAME, "without a toolkit: by the driver's library, whichever is here")
+        }
+        (false, None) => Finding::notice(
             NAME,
             "this was built without CUDA (PINLANE_CUDA=off, or without the feature `cuda`)",
-            GET_ONE,
+            "build again without PINLANE_CUDA=off and with the feature `cuda`",
         ),
     }
+}
+
+/// The library of the driver that this process has opened: for a stub of a toolkit, or one of
+/// another driver.
+pub fn library(system: &System) -> Option<Finding> {
+    let maps = system.read("proc/self/maps")?;
+    let path = maps.lines().find_map(|line| {
+        let path = line.get(line.find('/')?..)?;
+        path.rsplit('/').next()?.starts_with("libcuda.so").then_some(path)
+    })?;
+    Some(Finding::good("library", path))
 }
 
 /// NVIDIA's driver. `versions` are the driver's and the runtime's, if this build has CUDA.
@@ -51,19 +59,27 @@ pub fn driver(system: &System, versions: Option<(i32, i32)>) -> Finding {
         Some((0, runtime)) => Finding::notice(
             NAME,
             format!(
-                "{module}, but its library libcuda.so.1 is not found (runtime {})",
+                "{module}, but its library libcuda.so.1 is not found (this build is for CUDA {})",
                 version(runtime)
             ),
             "install the driver's libraries; give a container the GPUs (--gpus all)",
         ),
         Some((driver, runtime)) if driver / 1000 < runtime / 1000 => Finding::wrong(
             NAME,
-            format!("{module} for CUDA {}, runtime {}", version(driver), version(runtime)),
-            "update the driver, or build with an older toolkit",
+            format!(
+                "{module} for CUDA {}; this build is for {}",
+                version(driver),
+                version(runtime)
+            ),
+            "update the driver, or build with an older toolkit or without one",
         ),
         Some((driver, runtime)) => Finding::good(
             NAME,
-            format!("{module} for CUDA {}, runtime {}", version(driver), version(runtime)),
+            format!(
+                "{module} for CUDA {}; this build is for {}",
+                version(driver),
+                version(runtime)
+            ),
         ),
     }
 }
@@ -130,12 +146,23 @@ mod tests {
     );
 
     #[test]
-    fn the_build_says_which_toolkit_it_has_or_where_it_looked() {
-        let found = toolkit_of(Some("CUDA 13.0 in /cuda"), None);
-        assert_eq!(found, Finding::good("toolkit", "built with CUDA 13.0 in /cuda"));
-        let missing = toolkit_of(None, Some("looked in /opt/cuda (no nvcc)"));
-        assert!(missing.found.contains("/opt/cuda (no nvcc)"), "{missing:?}");
-        assert_eq!(toolkit_of(None, None).state, State::Notice);
+    fn the_build_says_by_which_way_it_uses_cuda() {
+        let runtime = way_of(true, Some("CUDA 13.0 in /cuda"));
+        assert_eq!(runtime, Finding::good("build", "by the runtime of CUDA 13.0 in /cuda"));
+        let driver = way_of(true, None);
+        assert!(driver.state == State::Good && driver.found.contains("driver"), "{driver:?}");
+        assert_eq!(way_of(false, None).state, State::Notice);
+    }
+
+    #[test]
+    fn the_drivers_library_is_that_of_the_process() {
+        let maps = "00400000-0040b000 r-xp 00000000 fe:00 123  /bin/pinlane\n\
+                    7f00-7f01 r-xp 00000000 fe:00 5  /usr/lib/x86_64-linux-gnu/libcuda.so.580.1\n";
+        let tree = Tree::new(&[("proc/self/maps", maps)]);
+        let found = library(tree.system()).unwrap();
+        assert_eq!(found.found, "/usr/lib/x86_64-linux-gnu/libcuda.so.580.1");
+        let none = Tree::new(&[("proc/self/maps", "00400000-0040b000 r-xp 0 fe:00 1 /bin/cat\n")]);
+        assert_eq!(library(none.system()), None);
     }
 
     #[test]

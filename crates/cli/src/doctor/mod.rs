@@ -34,9 +34,10 @@ const MIB: usize = 1 << 20;
 pub fn run(_: &Options, choice: Choice) -> Result<Report> {
     let system = System::here();
     let mut findings = host::findings(&system);
-    findings.push(cuda::toolkit());
+    findings.push(cuda::way());
     let versions = cuda().and_then(|driver| driver.versions().ok());
     findings.push(cuda::driver(&system, versions));
+    findings.extend(cuda::library(&system));
     let gpus = match choice {
         Choice::Any => Device::available().into_iter().map(|info| info.ordinal).collect(),
         Choice::Gpu(ordinal) => vec![ordinal],
@@ -69,7 +70,7 @@ fn gpu(system: &System, ordinal: i32) -> Vec<Finding> {
 }
 
 /// Why there is no GPU, and that the emulated device works. Of a build without CUDA the finding of
-/// the toolkit says why.
+/// the build says why.
 fn emulated(choice: Choice) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     if choice == Choice::Any && cuda().is_some() {
