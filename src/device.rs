@@ -400,17 +400,18 @@ impl PinnedPool {
 
 fn count(driver: &dyn Driver, operation: &'static str) -> Result<Ordinal> {
     driver.device_count().map_err(|code| {
-        let what = match driver.versions() {
-            _ if code == CudaCode::STUB_LIBRARY => "no NVIDIA driver was found".into(),
-            Ok((0, _)) => "no NVIDIA driver is installed".into(),
-            Ok((installed, runtime)) if installed / 1000 < runtime / 1000 => {
-                let version = |number: i32| format!("{}.{}", number / 1000, number % 1000 / 10);
-                let (installed, needed) = (version(installed), version(runtime));
-                format!("the NVIDIA driver is for CUDA {installed}, and this build needs {needed}")
-            }
-            _ => "the driver sees no device".into(),
+        let version = |number: i32| format!("{}.{}", number / 1000, number % 1000 / 10);
+        let what = match (code, driver.versions()) {
+            (CudaCode::STUB_LIBRARY, _) => "no NVIDIA driver was found".to_owned(),
+            (CudaCode::NO_DEVICE, _) => "the driver sees no device".to_owned(),
+            (_, Ok((0, _))) => "no NVIDIA driver is installed".to_owned(),
+            (CudaCode::INSUFFICIENT_DRIVER, Ok((installed, needed))) => format!(
+                "the NVIDIA driver is for CUDA {}, and this build needs {}",
+                version(installed),
+                version(needed)
+            ),
+            _ => "the driver does not start".to_owned(),
         };
-        let what: String = what;
         Error::cuda(code, operation, what)
     })
 }

@@ -5,6 +5,7 @@
 //! | `search` | where the build finds a CUDA toolkit, and which one it refuses |
 //! | `script`, `broken` | the build script itself: on targets and toolkits that it refuses |
 //! | `driver_api` | the declarations of the driver's functions are those of the toolkit's headers |
+//! | `libcuda` | what is said of a driver's library that is of no use |
 //! | `documented` | which errors the CUDA documents list for each call |
 //! | `dependencies` | which features need bindgen, cbindgen and cc |
 //! | `ui` | programs that must not compile, with the compiler's reason |
@@ -41,6 +42,8 @@ mod figures;
 mod guides;
 #[cfg(feature = "emulated")]
 mod ladder;
+#[cfg(all(pinlane_cuda, not(pinlane_toolkit)))]
+mod libcuda;
 mod parity;
 mod public_paths;
 mod readme;
