@@ -47,6 +47,14 @@ const ENUMS: [&str; 9] = [
     "CUstreamCaptureStatus",
 ];
 
+/// All toolkits lay it out so, and do not all write it so.
+const LOCATION: &str = "\
+#[repr(C)]
+pub struct CUmemLocation {
+    pub type_: CUmemLocationType,
+    pub id: ::core::ffi::c_int,
+}";
+
 /// Writes the declarations to `out`, with the libclang in the file `libclang`.
 pub fn generate(
     toolkit: &Toolkit,
@@ -60,6 +68,8 @@ pub fn generate(
             .allowlist_type(FUNCTIONS)
             .allowlist_var(CONSTANTS)
             .layout_tests(false)
+            .blocklist_type("CUmemLocation(_st|_v1)?")
+            .raw_line(LOCATION)
             .formatter(Formatter::Prettyplease),
         |builder, name| {
             builder

@@ -3,6 +3,10 @@
  * A type of cudaTypedefs.h has the signature of a function as it was in that version of CUDA. The
  * driver keeps all versions, so every toolkit declares the same for it. */
 #include <cudaTypedefs.h>
+#include <stddef.h>
+
+/* From 13.2 on, `id` is in a union of its own. The declaration in Rust has it directly. */
+_Static_assert(sizeof(CUmemLocation) == 8 && offsetof(CUmemLocation, id) == 4, "its layout");
 
 static const unsigned int STREAM_DEFAULT = CU_STREAM_DEFAULT;
 static const unsigned int STREAM_NON_BLOCKING = CU_STREAM_NON_BLOCKING;
