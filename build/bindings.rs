@@ -18,7 +18,7 @@ const FUNCTIONS: &str = "\
     cudaDeviceGetAttribute|cudaMemGetInfo|cudaDriverGetVersion|cudaRuntimeGetVersion|\
     cudaHostAlloc|cudaFreeHost|cudaHostRegister|cudaHostUnregister|\
     cudaDeviceGetMemPool|cudaMemPoolSetAccess|cudaGetDriverEntryPoint|\
-    cudaMalloc|cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|\
+    cudaMalloc|cudaFree|cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|\
     cudaStreamCreateWithPriority|cudaStreamDestroy|cudaStreamQuery|cudaStreamSynchronize|\
     cudaMemsetAsync|cudaStreamWaitEvent|cudaStreamIsCapturing|cudaThreadExchangeStreamCaptureMode|\
     cudaEventCreateWithFlags|cudaEventDestroy|cudaEventRecord|cudaEventQuery|\

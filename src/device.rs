@@ -190,19 +190,6 @@ impl Device {
         #[cfg(feature = "emulated")]
         driver::emulated::leave_out_lines();
         let context = Context::new(driver, ordinal)?;
-        let driver = context.driver("Device::open")?;
-        let pools = driver.attribute(ordinal, Attribute::MemoryPoolsSupported);
-        let failed =
-            |code| context.error(code, "cudaDeviceGetAttribute", "asking for memory pools");
-        if pools.map_err(failed)? == 0 {
-            let what = format!(
-                "device {ordinal} ({}) has no stream-ordered memory pools (cudaMallocAsync)",
-                context.name()
-            );
-            let remedy =
-                "use a device and driver of CUDA 11.2 or later, without a vGPU that forbids pools";
-            return Err(Error::new(ErrorKind::Unsupported, "Device::open", what, remedy));
-        }
         let allocations = create_stream(&context, StreamFlags::default())?;
         let frees = create_stream(&context, StreamFlags::default())?;
         let (heap, engine) = (Heap { allocations, frees }, OnceLock::new());

@@ -32,6 +32,11 @@ pub fn devices() -> usize {
     variable("PINLANE_CUDART_DEVICES", 1)
 }
 
+/// Whether devices have memory pools.
+pub fn has_memory_pools() -> bool {
+    !chooses("PINLANE_CUDART_POOLS", "on", "off")
+}
+
 /// A variable of the environment. What cannot be read stops the program: a run under a wrong seed
 /// would mislead.
 pub fn variable<T: FromStr>(name: &str, default: T) -> T {

@@ -106,6 +106,7 @@ fn build() -> Option<Emulator> {
         .devices(devices())
         .memory_bytes(memory)
         .watch_host(variable("PINLANE_CUDART_WATCH", 1) != 0)
+        .memory_pools(environment::has_memory_pools())
         .stage_pageable(environment::chooses("PINLANE_CUDART_PAGEABLE", "cuda", "staged"))
         .build_for_program();
     leave_out(&OWN);

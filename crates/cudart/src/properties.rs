@@ -59,7 +59,7 @@ static ROWS: &[Row] = &[
     row(106, 688, 712, 4, 32), // maxBlocksPerMultiProcessor
     row(111, 696, 720, 8, 1024), // reservedSharedMemPerBlock
     row(99, 704, 728, 4, 1), // hostRegisterSupported
-    row(115, 720, 744, 4, 1), // memoryPoolsSupported
+    row(MEMORY_POOLS, 720, 744, 4, 1), // memoryPoolsSupported
 ];
 
 /// Attributes that are no field with one value.
@@ -96,14 +96,18 @@ const BUS: [usize; 2] = [568, 584];
 const SIZES: [usize; 2] = [1008, 1032];
 const SIZE_OF_OLD: usize = 728;
 const NAME_BYTES: usize = 256;
+/// `cudaDevAttrMemoryPoolsSupported`
+const MEMORY_POOLS: c_int = 115;
 
 /// The value of an attribute; `None` if there is no such attribute.
 pub fn attribute(attribute: c_int, device: c_int) -> Option<c_int> {
     if !(1..=LAST_ATTRIBUTE).contains(&attribute) {
         return None;
     }
-    if attribute == 33 {
-        return Some(device + 1);
+    match attribute {
+        33 => return Some(device + 1),
+        MEMORY_POOLS => return Some(c_int::from(environment::has_memory_pools())),
+        _ => {}
     }
     let row = ROWS.iter().find(|row| row.attribute == attribute);
     let other = OTHERS.iter().find(|other| other.0 == attribute);

@@ -49,6 +49,7 @@ pub struct Builder {
     seed: u64,
     batches: bool,
     stages_pageable: bool,
+    memory_pools: bool,
     host_addresses: bool,
     page_lock_limit: Option<(usize, CudaCode)>,
     races: bool,
@@ -72,6 +73,7 @@ impl Default for Builder {
             seed: 0,
             batches: true,
             stages_pageable: false,
+            memory_pools: true,
             host_addresses: true,
             page_lock_limit: None,
             races: true,
@@ -129,6 +131,13 @@ impl Builder {
     /// destination that is used after it. A captured copy uses the memory at each replay even so.
     pub fn stage_pageable(mut self, stages: bool) -> Self {
         self.stages_pageable = stages;
+        self
+    }
+
+    /// Whether devices have memory pools (`cudaMallocAsync`); on by default. Some virtual GPUs have
+    /// none: then the calls that take memory from a pool fail with [`CudaCode::NOT_SUPPORTED`].
+    pub fn memory_pools(mut self, memory_pools: bool) -> Self {
+        self.memory_pools = memory_pools;
         self
     }
 
@@ -260,6 +269,7 @@ impl Builder {
         machine.schedule.path = self.path.map(Path::new);
         machine.batches = self.batches;
         machine.stages_pageable = self.stages_pageable;
+        machine.has_memory_pools = self.memory_pools;
         machine.host_addresses = self.host_addresses;
         machine.host.largest_call = self.page_lock_limit;
         machine.host_function_limit = self.host_function_limit;

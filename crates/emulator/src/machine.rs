@@ -125,6 +125,7 @@ pub(super) struct Machine {
     pub(super) batches: bool,
     /// Whether an asynchronous upload has read a pageable source when its call returns.
     pub(super) stages_pageable: bool,
+    pub(super) has_memory_pools: bool,
     /// Whether kernels can use page-locked memory at the host's addresses.
     pub(super) host_addresses: bool,
     /// How many operations calls have enqueued.
@@ -366,6 +367,7 @@ impl Machine {
             sites: false,
             batches: true,
             stages_pageable: false,
+            has_memory_pools: true,
             host_addresses: true,
             submitted: 0,
             operations: 0,

@@ -12,14 +12,16 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::mem::take;
 
-use super::way;
-use crate::driver::{DevicePtr, Driver, DriverResult, Ordinal, RawEvent, RawStream};
+use super::{unpooled, way};
+use crate::driver::{Attribute, DevicePtr, Driver, DriverResult, Ordinal, RawEvent, RawStream};
 use crate::error::CudaCode;
 use crate::sync::Mutex;
 
 /// The allocations of a device.
 #[derive(Default)]
 struct Bank {
+    /// Whether the device can have a pool, once that is known.
+    can_pool: Option<bool>,
     /// Whether memory was freed, which creates the pool.
     has_pool: bool,
     /// The memory of `cudaMalloc` that is not freed.
@@ -34,6 +36,16 @@ fn with_bank<R>(device: Ordinal, work: impl FnOnce(&mut Bank) -> R) -> R {
     work(BANKS.lock().entry(device).or_default())
 }
 
+/// Whether the device has memory pools.
+pub(super) fn can_pool(driver: &dyn Driver, device: Ordinal) -> DriverResult<bool> {
+    if let Some(known) = with_bank(device, |bank| bank.can_pool) {
+        return Ok(known);
+    }
+    let can = driver.attribute(device, Attribute::MemoryPoolsSupported)? != 0;
+    with_bank(device, |bank| bank.can_pool = Some(can));
+    Ok(can)
+}
+
 /// Allocates.
 ///
 /// # Safety
@@ -45,6 +57,10 @@ pub(super) unsafe fn alloc(
     stream: RawStream,
     bytes: usize,
 ) -> DriverResult<DevicePtr> {
+    if !can_pool(driver, stream.device)? {
+        // SAFETY: promised by the caller.
+        return unsafe { unpooled::alloc(driver, stream, bytes) };
+    }
     if !with_bank(stream.device, |bank| bank.has_pool) {
         match at_once(stream.device, bytes) {
             // Tries the pool, which fails too unless memory has become free.
@@ -80,6 +96,10 @@ pub(super) unsafe fn free(
     stream: RawStream,
     ptr: DevicePtr,
 ) -> DriverResult<()> {
+    if !can_pool(driver, stream.device)? {
+        // SAFETY: promised by the caller.
+        return unsafe { unpooled::free(driver, stream, ptr) };
+    }
     // Before the free, because another thread may get the address again as soon as it is free.
     let is_early = with_bank(stream.device, |bank| {
         bank.has_pool = true;

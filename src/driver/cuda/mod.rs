@@ -4,7 +4,7 @@
 //! * `libcuda`: the driver's library, opened at run time, and kernels that are compiled already.
 //!
 //! What both have lies beside them: how kernels are launched ([`launch`]), when device memory comes
-//! from a pool ([`early`]), batches of copies ([`batch`]), and the driver's functions
+//! from a pool ([`early`]) and what to do without one ([`unpooled`]), batches of copies ([`batch`]), and the driver's functions
 //! ([`functions`]).
 
 mod batch;
@@ -19,6 +19,7 @@ mod launch;
 mod libcuda;
 #[cfg(pinlane_toolkit)]
 mod runtime;
+mod unpooled;
 
 use std::sync::{Arc, OnceLock};
 

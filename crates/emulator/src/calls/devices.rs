@@ -49,7 +49,8 @@ impl Emulator {
     pub fn attribute(&self, device: Ordinal, attribute: Attribute) -> DriverResult<i32> {
         self.call(Call::Attributes, device, |machine| {
             Ok(match attribute {
-                Attribute::MemoryPoolsSupported | Attribute::UnifiedAddressing => 1,
+                Attribute::MemoryPoolsSupported => i32::from(machine.has_memory_pools),
+                Attribute::UnifiedAddressing => 1,
                 Attribute::CanUseHostPointerForRegisteredMem => i32::from(machine.host_addresses),
                 Attribute::HostNumaNode => -1,
                 Attribute::AsyncEngineCount => 3,

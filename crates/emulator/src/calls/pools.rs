@@ -221,6 +221,9 @@ impl Emulator {
         pool: PoolId,
         bytes: usize,
     ) -> DriverResult<*mut c_void> {
+        if !self.with(|machine| machine.has_memory_pools) {
+            return Err(CudaCode::NOT_SUPPORTED);
+        }
         let State { device, limit, used, place, .. } =
             self.pools(|pools| pools.find(pool).copied())?;
         let is_captured = self.is_capturing(stream);

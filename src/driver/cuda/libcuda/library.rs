@@ -61,6 +61,7 @@ functions! {
     host_register: c"cuMemHostRegister" 6050 PFN_cuMemHostRegister_v6050;
     host_unregister: c"cuMemHostUnregister" 4000 PFN_cuMemHostUnregister_v4000;
     malloc: c"cuMemAlloc" 3020 PFN_cuMemAlloc_v3020;
+    free: c"cuMemFree" 3020 PFN_cuMemFree_v3020;
     malloc_async: c"cuMemAllocAsync" 11020 PFN_cuMemAllocAsync_v11020;
     free_async: c"cuMemFreeAsync" 11020 PFN_cuMemFreeAsync_v11020;
     memory_pool: c"cuDeviceGetMemPool" 11020 PFN_cuDeviceGetMemPool_v11020;

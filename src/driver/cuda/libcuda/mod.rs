@@ -70,6 +70,18 @@ pub(super) fn malloc(device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
     Ok(memory)
 }
 
+/// `cuMemFree`
+///
+/// # Safety
+///
+/// * `ptr` came from [`malloc`] on that device, has not been freed, and is not in use.
+pub(super) unsafe fn free(device: Ordinal, ptr: DevicePtr) -> DriverResult<()> {
+    Library::get()?.on(device, |functions| {
+        // SAFETY: memory that is not freed, and not in use: promised by the caller.
+        relaxed(functions, || unsafe { (functions.free)(ptr) })
+    })
+}
+
 /// `cuMemAllocAsync`
 ///
 /// # Safety
@@ -432,6 +444,10 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()> {
+        // Memory that is of no pool needs no more than the access of its device.
+        if !early::can_pool(self, owner)? {
+            return Ok(());
+        }
         let library = Library::get()?;
         let functions = &library.functions;
         let (owner, id) = (library.device(owner)?.handle, library.device(peer)?.handle);

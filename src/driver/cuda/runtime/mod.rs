@@ -45,6 +45,17 @@ pub(super) fn malloc(device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
     Ok(memory.number())
 }
 
+/// `cudaFree`
+///
+/// # Safety
+///
+/// * `ptr` came from [`malloc`] on that device, has not been freed, and is not in use.
+pub(super) unsafe fn free(device: Ordinal, ptr: DevicePtr) -> DriverResult<()> {
+    let memory = Address::device(ptr);
+    // SAFETY: memory that is not freed, and not in use: promised by the caller.
+    call_on_device(device, move || unsafe { sys::cudaFree(memory.get()) })
+}
+
 /// `cudaMallocAsync`
 ///
 /// # Safety
@@ -396,6 +407,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()> {
-        pool::allow(owner, peer)
+        // Memory that is of no pool needs no more than the access of its device.
+        if early::can_pool(self, owner)? { pool::allow(owner, peer) } else { Ok(()) }
     }
 }
