@@ -78,7 +78,8 @@ pub use driver::emulated;
 pub use driver::reference::checksum;
 pub use error::{CudaCode, Error, ErrorKind, Refused, Result};
 pub use memory::{
-    DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedSlice, PinnedSliceMut, Registered,
+    DeviceBuf, DeviceSlice, DeviceSliceMut, FrozenBuf, PinnedBuf, PinnedSlice, PinnedSliceMut,
+    Registered,
 };
 pub use pool::PinnedPool;
 pub use stream::{Stream, StreamOptions};

@@ -6,6 +6,7 @@
 
 pub(crate) mod block;
 mod device;
+mod frozen;
 pub(crate) mod hazard;
 pub(crate) mod lock;
 mod pinned;
@@ -16,6 +17,7 @@ mod views;
 
 pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
 pub(crate) use device::{DeviceBytes, Heap};
+pub use frozen::FrozenBuf;
 pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 pub(crate) use pinned::{PinnedBytes, PinnedRegion};
 pub(crate) use range::{byte_count, counted};

@@ -125,7 +125,7 @@ impl<'a> PinnedBytes<'a> {
     }
 
     /// Makes sure that the host may access the bytes.
-    fn settle(
+    pub(super) fn settle(
         self,
         operation: &'static str,
         range: Range<usize>,
@@ -152,7 +152,7 @@ impl<'a> PinnedBytes<'a> {
 
 /// What a call does about uses that are pending.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+pub(super) enum How {
     /// It blocks until they are complete.
     Waiting,
     /// It fails.

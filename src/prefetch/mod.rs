@@ -15,6 +15,7 @@
 //!   parts    what lies where in it      copy     one batch's way to the device
 //!   core     the slots, and who waits   recycler device memory between two batches
 //!   batches  the consumer's end         batch    what the consumer gets       progress   counters
+//!   stream   the same as a `Stream`
 //! ```
 //!
 //! # Invariants
@@ -36,6 +37,8 @@ mod host;
 mod parts;
 mod progress;
 mod recycler;
+#[cfg(feature = "futures")]
+mod stream;
 mod worker;
 
 use std::sync::Arc;
@@ -46,6 +49,8 @@ pub use batch::DeviceBatch;
 pub use batches::Batches;
 pub use host::{Elements, FillBatch, FillBlock, HostBatch, IntoHostBatch, Reserved, Slices};
 pub use progress::Progress;
+#[cfg(feature = "futures")]
+pub use stream::BatchStream;
 
 pub(crate) use self::core::Core;
 use self::core::START;

@@ -120,6 +120,7 @@ fn features() -> String {
         ("capi", cfg!(feature = "capi")),
         ("allocator-api2", cfg!(feature = "allocator-api2")),
         ("tracing", cfg!(feature = "tracing")),
+        ("futures", cfg!(feature = "futures")),
         ("nvtx", cfg!(feature = "nvtx")),
     ];
     all.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect::<Vec<_>>().join(",")

@@ -11,7 +11,7 @@ use pinlane::{
 };
 
 use crate::common::{self, Pages};
-use crate::support::{LEN, Rig, all_calls};
+use crate::support::{LEN, Rig, all_calls, block_on};
 
 #[test]
 fn rule_09_lengths_must_match_and_nothing_is_enqueued() {
@@ -203,6 +203,27 @@ fn rule_17_what_may_be_sent_and_shared() {
     both::<(Device, PinnedPool, Stream, Ticket, Error)>();
     both::<(PinnedBuf<f32>, PinnedSlice<'_, f32>, PinnedSliceMut<'_, f32>)>();
     both::<(DeviceBuf<f32>, DeviceSlice<'_, f32>, DeviceSliceMut<'_, f32>)>();
+}
+
+/// An asynchronous reader of a socket or a file gets the page-locked elements themselves, in a task
+/// that any thread may continue.
+#[test]
+fn rule_17_a_task_may_hold_the_elements_across_an_await() {
+    async fn read_exact(into: &mut [u8]) {
+        into.fill(7);
+        std::future::ready(()).await;
+    }
+    fn spawned<F: Future<Output = u8> + Send + 'static>(task: F) -> F {
+        task
+    }
+    let pool = common::pool(&common::device()).build().unwrap();
+    let mut host = pool.alloc::<u8>(100).unwrap();
+    let task = spawned(async move {
+        let bytes = host.write().unwrap();
+        read_exact(bytes).await;
+        bytes[99]
+    });
+    assert_eq!(block_on(task), 7);
 }
 
 /// The runtime, and the emulated device, refuse a copy that spans two registrations. A block has

@@ -2,10 +2,10 @@
 //!
 //! | rule | what must not happen | tests |
 //! |---|---|---|
-//! | 1 | a copy reads a source that has changed | `lifetimes`, `tests/ui` |
-//! | 2 | a forgotten guard frees what is in flight | `lifetimes` |
+//! | 1 | a copy reads a source that has changed | `lifetimes`, `frozen`, `tests/ui` |
+//! | 2 | a forgotten guard frees what is in flight | `lifetimes`, `frozen` |
 //! | 3 | a dropped future ends a borrow in use | `lifetimes` |
-//! | 4 | an error cuts a wait short | `failures` |
+//! | 4 | an error cuts a wait short | `failures`, `frozen` |
 //! | 5 | a pinned slice escapes untracked | `tests/ui`, `tests/copies/known` |
 //! | 6 | one stream's use hides another's | `order` |
 //! | 7 | work without a fence is forgotten | `failures` |
@@ -15,10 +15,10 @@
 //! | 11 | a graph capture records or loses a copy | `capture` |
 //! | 12 | a query has two answers, a handle no device | `order` |
 //! | 13 | flags and default streams are confused | `order` |
-//! | 14 | a forked child, or an exit, calls CUDA | `process` |
+//! | 14 | a forked child, or an exit, calls CUDA | `process`, `frozen` |
 //! | 15 | the caller's last error changes | `arguments`; see there |
 //! | 16 | a bad handle is followed | `src/capi` |
-//! | 17 | something is sent that must not be | `arguments`, `tests/ui` |
+//! | 17 | something is sent that must not be | `arguments`, `frozen`, `tests/ui` |
 //! | 18 | a safe call frees the object of an address or a raw handle | `owners`, `tests/build` |
 //! | 19 | memory is released that no thread can wait for | `refused_threads`, `without_threads` |
 //! | 21 | a rule holds for the default only | `ways` runs all of them again |
@@ -36,6 +36,7 @@ mod arguments;
 mod capture;
 mod failures;
 mod forks;
+mod frozen;
 mod host_functions;
 mod lifetimes;
 mod order;

@@ -109,6 +109,11 @@ fn a_slice_in_memory_of_a_pool_is_one_copy_whoever_has_the_memory() {
             stream.upload_slice(target.read().unwrap(), &mut gpu).unwrap();
         });
         assert_eq!(up, [1, 0], "of a buffer that is read");
+        let frozen = target.freeze().unwrap();
+        let up = copies(&emulator, || {
+            stream.upload_slice::<u8>(frozen.as_ref(), &mut gpu).unwrap();
+        });
+        assert_eq!(up, [1, 0], "of a frozen buffer");
         assert!(contents(&stream, &gpu) == source[..]);
         assert_eq!(emulator.findings(), []);
     }

@@ -8,6 +8,7 @@
 //! | `dropped` | batches that are dropped in host functions, and on other threads |
 //! | `ends` | stopping early, at any moment; workers that are blocked; many pipelines at once |
 //! | `asynchronous` | the same as futures, on a small executor |
+//! | `stream` | the same as a `Stream` of `futures-core` |
 
 mod asynchronous;
 mod dropped;
@@ -15,6 +16,8 @@ mod ends;
 mod failures;
 mod model;
 mod order;
+#[cfg(feature = "futures")]
+mod stream;
 
 use pinlane::emulated::{Emulator, Execution, Usage};
 use pinlane::{Device, PinnedPool, Stream, prefetch::DeviceBatch, staging::Staging};
