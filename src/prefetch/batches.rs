@@ -72,8 +72,8 @@ impl Batches {
         poll_fn(|task| self.poll_next(task))
     }
 
-    /// As [`next_async`](Self::next_async), for implementors of streams. With the feature `futures`,
-    /// `into_stream` makes one.
+    /// As [`next_async`](Self::next_async), for implementors of streams. With the feature
+    /// `futures`, `into_stream` makes one.
     ///
     /// # Panics
     ///

@@ -3,7 +3,8 @@
 use pinlane::{FrozenBuf, Result, Stream};
 
 fn race(stream: &Stream, frozen: &mut FrozenBuf<u8>) -> Result<()> {
-    unsafe { stream.foreign(&[], &mut [frozen], |_| ()) }
+    unsafe { stream.foreign(&[], &mut [frozen], |_| ()) }?;
+    Ok(())
 }
 
 fn main() {}
