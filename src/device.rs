@@ -8,7 +8,7 @@ use bytemuck::Pod;
 
 use crate::context::Context;
 use crate::copy::staged::{Engine, Staging};
-use crate::driver::{self, Attribute, DevicePtr, Driver, Ordinal, RawStream, StreamFlags};
+use crate::driver::{self, DevicePtr, Driver, Ordinal, RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Refused, Remedy, Result};
 use crate::memory::{DeviceBuf, Heap, HostMemory, PinnedSliceMut, Registered, with_registered};
 use crate::pool::{Builder, PinnedPool};
