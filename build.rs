@@ -1,12 +1,12 @@
 //! Looks for CUDA and builds with it or without it, or reports why it cannot; writes the C header.
 //! Writes only in `OUT_DIR`.
 //!
-//! `PINLANE_CUDA` decides: unset or `auto` uses a toolkit if there is one, and else the functions of
-//! the driver, which are looked up at run time; `driver` asks for the latter, `on` for a toolkit,
-//! `off` for no CUDA; a path names the toolkit. The feature `cuda` is CUDA at run time, `toolkit` the
-//! way by a toolkit, and `capi` the header; what only one of them needs is not compiled without it.
-//! Each step is a file in `build/`; `tests/build` tests them, and runs this script against broken
-//! toolkits.
+//! `PINLANE_CUDA` decides: unset or `auto` uses a toolkit if there is one, and else the functions
+//! of the driver, which are looked up at run time; `driver` asks for the latter, `on` for a
+//! toolkit, `off` for no CUDA; a path names the toolkit. The feature `cuda` is CUDA at run time,
+//! `toolkit` the way by a toolkit, and `capi` the header; what only one of them needs is not
+//! compiled without it. Each step is a file in `build/`; `tests/build` tests them, and runs this
+//! script against broken toolkits.
 
 use std::path::{Path, PathBuf};
 

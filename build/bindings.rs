@@ -1,7 +1,7 @@
 //! The headers of the CUDA runtime and of our kernels, as Rust: `OUT_DIR/cudart.rs`.
 //!
-//! Generates only what `src/driver/cuda/runtime` uses, so this list is the crate's whole dependency on the
-//! runtime.
+//! Generates only what `src/driver/cuda/runtime` uses, so this list is the crate's whole dependency
+//! on the runtime.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};

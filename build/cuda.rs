@@ -1,4 +1,5 @@
-//! CUDA by a toolkit, if there is one: the search, then bindings and kernels. The feature `toolkit`.
+//! CUDA by a toolkit, if there is one: the search, then bindings and kernels. The feature
+//! `toolkit`.
 
 use std::path::{Path, PathBuf};
 

@@ -2,9 +2,9 @@
 //! and remembers why each place was rejected.
 //!
 //! `PINLANE_CUDA` says what is wanted ([`Wish`]); [`decide`] turns the wish and the search into one
-//! of four outcomes: build with the toolkit, build for the driver alone, build without CUDA, or stop
-//! with a [`Failure`]. Only a place that holds no `nvcc` counts as absent. A toolkit that exists but
-//! cannot be used stops the build, which does not silently go on without it.
+//! of four outcomes: build with the toolkit, build for the driver alone, build without CUDA, or
+//! stop with a [`Failure`]. Only a place that holds no `nvcc` counts as absent. A toolkit that
+//! exists but cannot be used stops the build, which does not silently go on without it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

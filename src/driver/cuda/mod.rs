@@ -4,8 +4,8 @@
 //! * `libcuda`: the driver's library, opened at run time, and kernels that are compiled already.
 //!
 //! What both have lies beside them: how kernels are launched ([`launch`]), when device memory comes
-//! from a pool ([`early`]) and what to do without one ([`unpooled`]), batches of copies ([`batch`]), and the driver's functions
-//! ([`functions`]).
+//! from a pool ([`early`]) and what to do without one ([`unpooled`]), batches of copies
+//! ([`batch`]), and the driver's functions ([`functions`]).
 
 mod batch;
 #[rustfmt::skip]

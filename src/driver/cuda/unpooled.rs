@@ -1,8 +1,8 @@
 //! Device memory of a device without pools: `cudaMalloc` and `cudaFree`.
 //!
-//! Some virtual GPUs have no stream-ordered allocation (`cudaMallocAsync`). `cudaFree` waits for all
-//! work of the device, so freed memory is kept, with an event after its last use. An allocation of
-//! the same size gets it when that event is complete. As many bytes are kept as are in use; when
+//! Some virtual GPUs have no stream-ordered allocation (`cudaMallocAsync`). `cudaFree` waits for
+//! all work of the device, so freed memory is kept, with an event after its last use. An allocation
+//! of the same size gets it when that event is complete. As many bytes are kept as are in use; when
 //! memory is short, all of them are given back.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,7 +1,7 @@
 //! The driver's library, `libcuda.so.1`, and the functions in it.
 //!
-//! It is opened at the first call, and never closed. If it is not there, or is of no use, that is an
-//! error of the call; the next one looks again, because the driver may come up later.
+//! It is opened at the first call, and never closed. If it is not there, or is of no use, that is
+//! an error of the call; the next one looks again, because the driver may come up later.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
 use std::ptr::NonNull;

@@ -1,7 +1,8 @@
 //! The way by the CUDA runtime: each method of [`Driver`] is one call of it, or of the driver API
 //! ([`batch`], [`single`]).
 //!
-//! This module decides, caches and retries nothing, except in these two. The wrappers of [`thread`] keep the seam's invariants:
+//! This module decides, caches and retries nothing, except in these two. The wrappers of [`thread`]
+//! keep the seam's invariants:
 //!
 //! * Every method leaves the caller's last error as it was.
 //! * The current device is compared, and if it differs set and restored, for calls that CUDA binds
