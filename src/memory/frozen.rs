@@ -48,8 +48,8 @@ use crate::error::{Refused, Result};
 /// stream.download(&gpu, &mut host)?;
 /// let frozen = host.freeze()?; // waits for the download
 /// stream.upload(&frozen, &mut gpu)?; // returns at once
-/// let sum: u32 = std::thread::spawn(move || frozen.iter().sum()).join().unwrap();
-/// assert_eq!(sum, 7000);
+/// let owner: Box<dyn AsRef<[u8]> + Send> = Box::new(frozen);
+/// assert_eq!((*owner).as_ref()[..4], 7_u32.to_ne_bytes());
 /// # Ok::<(), pinlane::Error>(())
 /// ```
 pub struct FrozenBuf<T: Pod>(PinnedBuf<T>);

@@ -17,6 +17,8 @@ from pinlane import dropin, installed, schedules
 from pinlane.explore import cores
 from pinlane.runs import Ended
 
+LIMIT = 120.0
+"""Seconds for a process, which takes a few. One that takes longer hangs, and is a mistake."""
 MANY = 5
 """After so many mistakes no more programs are run."""
 
@@ -69,7 +71,7 @@ def main() -> int:
     seeds = range(asked.seed, asked.seed + -(-asked.programs // asked.together))
     listed = (f"{seed}:{asked.mode[seed % len(asked.mode)]}" for seed in seeds)
     try:
-        runs.all(listed, 600.0, asked.jobs, each)
+        runs.all(listed, LIMIT, asked.jobs, each)
     finally:
         runs.close()
     for what, count in sorted(counts.items()):
