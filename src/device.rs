@@ -31,6 +31,9 @@ pub(crate) struct DeviceInner {
     heap: Heap,
     /// For copies of pageable memory and for batches. The first one makes it.
     engine: OnceLock<Engine>,
+    /// Why there is no GPU in its place.
+    #[cfg(feature = "emulated")]
+    instead_of_gpu: OnceLock<Error>,
 }
 
 impl DeviceInner {
@@ -173,7 +176,8 @@ impl Device {
         self.inner.context.emulator()
     }
 
-    /// GPU 0 if there is one, otherwise an emulated device; its [`name`](Self::name) shows which.
+    /// GPU 0 if there is one, otherwise an emulated device; its [`name`](Self::name) shows which,
+    /// and [`instead_of_gpu`](Self::instead_of_gpu) says why.
     ///
     /// # Errors
     ///
@@ -181,9 +185,21 @@ impl Device {
     #[cfg(feature = "emulated")]
     pub fn open_or_emulated() -> Result<Device> {
         match Device::open(0) {
-            Err(error) if error.kind() == ErrorKind::NoDevice => Device::emulated(),
+            Err(error) if error.kind() == ErrorKind::NoDevice => {
+                let device = Device::emulated()?;
+                let _ = device.inner.instead_of_gpu.set(error);
+                Ok(device)
+            }
             opened => opened,
         }
+    }
+
+    /// Why [`open_or_emulated`](Self::open_or_emulated) took an emulated device: the error of
+    /// [`open`](Self::open), which says what is missing. `None` for any other device.
+    #[cfg(feature = "emulated")]
+    #[must_use]
+    pub fn instead_of_gpu(&self) -> Option<&Error> {
+        self.inner.instead_of_gpu.get()
     }
 
     fn on(driver: Arc<dyn Driver>, ordinal: Ordinal) -> Result<Device> {
@@ -193,7 +209,14 @@ impl Device {
         let allocations = create_stream(&context, StreamFlags::default())?;
         let frees = create_stream(&context, StreamFlags::default())?;
         let (heap, engine) = (Heap { allocations, frees }, OnceLock::new());
-        Ok(Device { inner: Arc::new(DeviceInner { context, heap, engine }) })
+        let inner = DeviceInner {
+            context,
+            heap,
+            engine,
+            #[cfg(feature = "emulated")]
+            instead_of_gpu: OnceLock::new(),
+        };
+        Ok(Device { inner: Arc::new(inner) })
     }
 
     /// Prepares large copies of pageable memory and of files in advance, on an extra thread:

@@ -27,6 +27,8 @@ fn opening_a_gpu_that_is_not_there_says_what_is_missing() {
 #[test]
 fn any_device_is_a_gpu_where_there_is_one() {
     let device = Device::open_or_emulated().expect("one of them opens");
+    let why = device.instead_of_gpu().map(|error| error.kind());
+    assert_eq!(why, (target() != Target::Cuda).then_some(ErrorKind::NoDevice));
     assert_eq!(target() == Target::Cuda, !device.name().contains("Emulated"));
     let memory = device.memory_info().expect("it is a working device");
     assert!(0 < memory.free && memory.free <= memory.total);
