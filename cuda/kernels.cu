@@ -433,16 +433,17 @@ __device__ uint64_t device_nanoseconds() {
 #define KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 
 KERNEL(BLOCK)
-pinlane_fill(unsigned char *dst, uint64_t bytes, const __grid_constant__ pinlane_pattern pattern) {
+pinlane_kernel_fill(unsigned char *dst, uint64_t bytes,
+                    const __grid_constant__ pinlane_pattern pattern) {
     fill(dst, bytes, pattern);
 }
 
-KERNEL(BLOCK) pinlane_checksum(const unsigned char *src, uint64_t bytes, Word *out) {
+KERNEL(BLOCK) pinlane_kernel_checksum(const unsigned char *src, uint64_t bytes, Word *out) {
     checksum<false>(src, bytes, out);
 }
 
 // `src` is a multiple of 16.
-KERNEL(BLOCK) pinlane_checksum_aligned(const unsigned char *src, uint64_t bytes, Word *out) {
+KERNEL(BLOCK) pinlane_kernel_checksum_aligned(const unsigned char *src, uint64_t bytes, Word *out) {
     checksum<true>(src, bytes, out);
 }
 
@@ -452,14 +453,14 @@ KERNEL(BLOCK) pinlane_checksum_aligned(const unsigned char *src, uint64_t bytes,
         move<side, in_flight, threads>(items, length, share);                                      \
     }
 
-MOVE(pinlane_move_up, AlignedLoads, 4, 1024, Listed)
-MOVE(pinlane_move_down, AlignedStores, 4, 256, Listed)
-MOVE(pinlane_move_on_device, AlignedStores, 8, 256, Listed)
-MOVE(pinlane_rows_up, AlignedLoads, 4, 1024, ByIndex)
-MOVE(pinlane_rows_down, AlignedStores, 4, 256, ByIndex)
-MOVE(pinlane_rows_on_device, AlignedStores, 8, 256, ByIndex)
+MOVE(pinlane_kernel_move_up, AlignedLoads, 4, 1024, Listed)
+MOVE(pinlane_kernel_move_down, AlignedStores, 4, 256, Listed)
+MOVE(pinlane_kernel_move_on_device, AlignedStores, 8, 256, Listed)
+MOVE(pinlane_kernel_rows_up, AlignedLoads, 4, 1024, ByIndex)
+MOVE(pinlane_kernel_rows_down, AlignedStores, 4, 256, ByIndex)
+MOVE(pinlane_kernel_rows_on_device, AlignedStores, 8, 256, ByIndex)
 
-KERNEL(1) pinlane_busy(uint64_t nanoseconds) {
+KERNEL(1) pinlane_kernel_busy(uint64_t nanoseconds) {
     const uint64_t start = device_nanoseconds();
     while (device_nanoseconds() - start < nanoseconds) {
     }
@@ -475,16 +476,16 @@ extern "C" cudaError_t pinlane_launch_kernel(pinlane_kernel kernel, uint32_t blo
                                              uint32_t threads, void **arguments,
                                              cudaStream_t stream) {
     const void *const kernels[] = {
-        reinterpret_cast<const void *>(pinlane_fill),
-        reinterpret_cast<const void *>(pinlane_checksum),
-        reinterpret_cast<const void *>(pinlane_checksum_aligned),
-        reinterpret_cast<const void *>(pinlane_move_up),
-        reinterpret_cast<const void *>(pinlane_move_down),
-        reinterpret_cast<const void *>(pinlane_move_on_device),
-        reinterpret_cast<const void *>(pinlane_rows_up),
-        reinterpret_cast<const void *>(pinlane_rows_down),
-        reinterpret_cast<const void *>(pinlane_rows_on_device),
-        reinterpret_cast<const void *>(pinlane_busy),
+        reinterpret_cast<const void *>(pinlane_kernel_fill),
+        reinterpret_cast<const void *>(pinlane_kernel_checksum),
+        reinterpret_cast<const void *>(pinlane_kernel_checksum_aligned),
+        reinterpret_cast<const void *>(pinlane_kernel_move_up),
+        reinterpret_cast<const void *>(pinlane_kernel_move_down),
+        reinterpret_cast<const void *>(pinlane_kernel_move_on_device),
+        reinterpret_cast<const void *>(pinlane_kernel_rows_up),
+        reinterpret_cast<const void *>(pinlane_kernel_rows_down),
+        reinterpret_cast<const void *>(pinlane_kernel_rows_on_device),
+        reinterpret_cast<const void *>(pinlane_kernel_busy),
     };
     return cudaLaunchKernel(kernels[kernel], dim3(blocks), dim3(threads), arguments, 0, stream);
 }

@@ -51,10 +51,10 @@ struct pinlane_pattern {
     uint32_t length;
 };
 
-/* The kernels, and the parameters of each. The items of `pinlane_move_*` are an address and a
- * count, each of 8 bytes, those of `pinlane_rows_*` a struct pinlane_rows and the count of all
- * rows, of 8 bytes. Both are divided into spans of `length` items, at most 32; `share` warps, which
- * divide the number of warps, move a span together. */
+/* The kernels, and the parameters of each. The items of `pinlane_kernel_move_*` are an address and
+ * a count, each of 8 bytes, those of `pinlane_kernel_rows_*` a struct pinlane_rows and the count of
+ * all rows, of 8 bytes. Both are divided into spans of `length` items, at most 32; `share` warps,
+ * which divide the number of warps, move a span together. */
 enum pinlane_kernel {
     PINLANE_FILL,             /* address, uint64_t bytes, struct pinlane_pattern */
     PINLANE_CHECKSUM,         /* address, uint64_t bytes, address of the sum, aligned to 8 */

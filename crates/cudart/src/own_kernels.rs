@@ -32,7 +32,7 @@ pub unsafe fn launch(
         "on_device" => Some(CopyKind::D2D),
         _ => None,
     };
-    let kernel = name.strip_prefix("pinlane_")?;
+    let kernel = name.strip_prefix("pinlane_kernel_")?;
     // SAFETY: the parameters have these types, and their memory is as demanded: promised by the
     // caller.
     unsafe {

@@ -28,16 +28,16 @@ impl Kernel {
     /// Their names, in the order of the numbers.
     #[cfg_attr(pinlane_toolkit, allow(dead_code))]
     pub(super) const NAMES: [&CStr; 10] = [
-        c"pinlane_fill",
-        c"pinlane_checksum",
-        c"pinlane_checksum_aligned",
-        c"pinlane_move_up",
-        c"pinlane_move_down",
-        c"pinlane_move_on_device",
-        c"pinlane_rows_up",
-        c"pinlane_rows_down",
-        c"pinlane_rows_on_device",
-        c"pinlane_busy",
+        c"pinlane_kernel_fill",
+        c"pinlane_kernel_checksum",
+        c"pinlane_kernel_checksum_aligned",
+        c"pinlane_kernel_move_up",
+        c"pinlane_kernel_move_down",
+        c"pinlane_kernel_move_on_device",
+        c"pinlane_kernel_rows_up",
+        c"pinlane_kernel_rows_down",
+        c"pinlane_kernel_rows_on_device",
+        c"pinlane_kernel_busy",
     ];
 }
 
@@ -62,14 +62,14 @@ pub(super) struct Pattern {
     length: u32,
 }
 
-/// The items of a `pinlane_move_*`.
+/// The items of a `pinlane_kernel_move_*`.
 #[repr(C)]
 struct Listed {
     items: u64,
     count: u64,
 }
 
-/// Those of a `pinlane_rows_*`.
+/// Those of a `pinlane_kernel_rows_*`.
 #[repr(C)]
 struct ByIndex {
     rows: RowMove,

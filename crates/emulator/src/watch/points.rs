@@ -35,6 +35,9 @@ use pinlane_base::process::Process;
 const MOST: usize = 32;
 /// How often a thread may trap for one destination: a variable next to it may be in use.
 const MOST_TRAPS: u32 = 16;
+/// How often the machine itself may trap there. It writes a destination with few instructions; but
+/// a string instruction was seen to trap forever, without a byte of progress, in a virtual machine.
+const MOST_OWN_TRAPS: u32 = 64;
 /// The most bytes that one instruction touches.
 const WIDEST: usize = 64;
 /// What signals bring: this, and the number of the place.
@@ -93,6 +96,7 @@ struct Place {
     /// What the word was: an access that has changed it is a store, and no load.
     value: AtomicU64,
     traps: AtomicU32,
+    own_traps: AtomicU32,
     /// The word, then the guards.
     points: [Watchpoint; 3],
     callers: [AtomicUsize; Callers::MOST],
@@ -108,6 +112,7 @@ impl Place {
             bytes: AtomicUsize::new(0),
             value: AtomicU64::new(0),
             traps: AtomicU32::new(0),
+            own_traps: AtomicU32::new(0),
             points: [const { Watchpoint::none() }; 3],
             callers: [const { AtomicUsize::new(0) }; Callers::MOST],
             note: [const { AtomicUsize::new(0) }; size_of::<Note>() / size_of::<usize>()],
@@ -135,6 +140,9 @@ impl Place {
         let now = self.now();
         let was = now.map(|now| self.value.swap(now, Ordering::Relaxed));
         if is_held() {
+            if self.own_traps.fetch_add(1, Ordering::Relaxed) + 1 == MOST_OWN_TRAPS {
+                self.points.iter().for_each(Watchpoint::silence);
+            }
             return;
         }
         let traps = self.traps.fetch_add(1, Ordering::Relaxed) + 1;
@@ -190,6 +198,7 @@ impl Point {
         place.start.store(needed[0].start, Ordering::Relaxed);
         place.bytes.store(needed[0].len(), Ordering::Relaxed);
         place.traps.store(0, Ordering::Relaxed);
+        place.own_traps.store(0, Ordering::Relaxed);
         let point = Point { place, process: Process::current() };
         // Dropped, it gives back what it has.
         place.value.store(place.now()?, Ordering::Relaxed);
