@@ -14,7 +14,7 @@ import torch
 from . import order
 from .order import HOST, Effect, Order, Past, Uses
 from .program import Program, Step
-from .tensors import Tensor, View, bits_of, is_copied_at_once, is_large
+from .tensors import MOST_ELEMENTS, Tensor, View, bits_of, is_copied_at_once, is_large
 from .threads import at_the_same_time
 
 ON_DEVICE = ', device="cuda"'
@@ -150,8 +150,9 @@ class _Maker:
 
     def pick(self, *, on_device: bool = True, **what: bool) -> Tensor | None:
         wanted = {"index": False, **what}
-        fits = [tensor for tensor in self.tensors if tensor.on_device == on_device and all(
-            getattr(tensor, name) == value for name, value in wanted.items())]
+        fits = [tensor for tensor in self.tensors if tensor.on_device == on_device
+                and self.twins[tensor.name].numel() <= MOST_ELEMENTS
+                and all(getattr(tensor, name) == value for name, value in wanted.items())]
         # Often the one that was made last.
         return self.rng.choice((self.rng.choice(fits), fits[-1])) if fits else None
 

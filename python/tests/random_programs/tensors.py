@@ -9,6 +9,8 @@ from .order import HOST
 
 LARGE = 500
 """Values above are made smaller."""
+MOST_ELEMENTS = 1000
+"""Tensors with more are used no more: a program that doubles one again and again never ends."""
 
 
 @dataclass
