@@ -9,7 +9,7 @@ use bytemuck::Pod;
 use crate::context::Context;
 use crate::copy::staged::{Engine, Staging};
 use crate::driver::{self, DevicePtr, Driver, Ordinal, RawStream, StreamFlags};
-use crate::error::{Error, ErrorKind, Refused, Remedy, Result};
+use crate::error::{CudaCode, Error, ErrorKind, Refused, Remedy, Result};
 use crate::memory::{DeviceBuf, Heap, HostMemory, PinnedSliceMut, Registered, with_registered};
 use crate::pool::{Builder, PinnedPool};
 use crate::process::{FirstProcess, thread};
@@ -18,7 +18,7 @@ use crate::timeline::{Origin, Timeline};
 use crate::trace::Recording;
 
 #[cfg(feature = "emulated")]
-use crate::{driver::emulated::Emulator, error::CudaCode};
+use crate::driver::emulated::Emulator;
 
 /// A device: a GPU, or the emulated device. Cheap to clone; all clones are the same device.
 #[derive(Clone)]
@@ -174,6 +174,15 @@ impl Device {
     #[must_use]
     pub fn emulator(&self) -> Option<Emulator> {
         self.inner.context.emulator()
+    }
+
+    /// Whether the device is an emulated one of this process.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        #[cfg(feature = "emulated")]
+        return self.emulator().is_some();
+        #[cfg(not(feature = "emulated"))]
+        false
     }
 
     /// GPU 0 if there is one, otherwise an emulated device; its [`name`](Self::name) shows which,
@@ -431,16 +440,21 @@ pub(crate) fn create_stream(context: &Arc<Context>, flags: StreamFlags) -> Resul
         .driver("Device::stream")?
         .stream_create(context.ordinal(), flags)
         .map_err(|code| context.error(code, "cudaStreamCreateWithPriority", "creating a stream"))?;
-    Ok(Timeline::new(context.clone(), raw, Origin::Owned { blocking: flags.blocking }))
+    Ok(Timeline::new(context.clone(), raw, Origin::Owned { blocking: flags.blocking }, None))
 }
 
 /// A default or foreign stream: its handle is known outside the crate from the start.
-pub(crate) fn adopt_stream(context: &Arc<Context>, handle: usize) -> Arc<Timeline> {
+/// `owner` keeps a foreign one alive.
+pub(crate) fn adopt_stream(
+    context: &Arc<Context>,
+    handle: usize,
+    owner: Option<Box<dyn Send + Sync>>,
+) -> Arc<Timeline> {
     let origin = match handle {
         RawStream::PER_THREAD => Origin::PerThread(std::thread::current().id()),
         _ => Origin::Foreign,
     };
-    Timeline::new(context.clone(), context.stream(handle), origin)
+    Timeline::new(context.clone(), context.stream(handle), origin, owner)
 }
 
 impl fmt::Debug for Device {

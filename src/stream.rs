@@ -76,7 +76,7 @@ impl Device {
     /// The legacy default stream of the device (`cudaStreamLegacy`, the handle 0).
     #[must_use]
     pub fn legacy_stream(&self) -> Stream {
-        self.stream_of(adopt_stream(self.context(), RawStream::LEGACY))
+        self.stream_of(adopt_stream(self.context(), RawStream::LEGACY, None))
     }
 
     /// The calling thread's default stream (`cudaStreamPerThread`). Only this thread can enqueue
@@ -84,7 +84,7 @@ impl Device {
     /// [`ErrorKind::WrongThread`].
     #[must_use]
     pub fn per_thread_stream(&self) -> Stream {
-        self.stream_of(adopt_stream(self.context(), RawStream::PER_THREAD))
+        self.stream_of(adopt_stream(self.context(), RawStream::PER_THREAD, None))
     }
 
     /// Borrows a `cudaStream_t` that other code owns. 0 and 1 are the legacy default stream, 2 is
@@ -97,15 +97,37 @@ impl Device {
     ///   that they enqueued is complete.
     #[must_use]
     pub unsafe fn borrow_stream(&self, raw: *mut c_void) -> Stream {
-        let handle = match raw.addr() {
-            0 => RawStream::LEGACY,
-            handle => handle,
-        };
-        self.stream_of(adopt_stream(self.context(), handle))
+        self.stream_of(adopt_stream(self.context(), handle_of(raw), None))
+    }
+
+    /// As [`borrow_stream`](Self::borrow_stream), and keeps `owner` for as long as the stream is
+    /// needed: until the last clone and the last ticket are dropped, and no buffer has to wait for
+    /// work of the stream. `owner` drops on the thread that drops the last of these, but not inside
+    /// a host function. In a forked child it is leaked.
+    ///
+    /// # Safety
+    ///
+    /// * `raw` is a stream of this device and of the CUDA runtime that this crate uses.
+    /// * It is not destroyed before `owner` is dropped.
+    #[must_use]
+    pub unsafe fn borrow_stream_of<O>(&self, owner: O, raw: *mut c_void) -> Stream
+    where
+        O: Send + Sync + 'static,
+    {
+        let owner = Some(Box::new(owner) as Box<dyn Send + Sync>);
+        self.stream_of(adopt_stream(self.context(), handle_of(raw), owner))
     }
 
     fn stream_of(&self, timeline: Arc<Timeline>) -> Stream {
         Stream { timeline, device: Arc::clone(&self.inner) }
+    }
+}
+
+/// The seam's handle of a caller's stream.
+fn handle_of(raw: *mut c_void) -> usize {
+    match raw.addr() {
+        0 => RawStream::LEGACY,
+        handle => handle,
     }
 }
 

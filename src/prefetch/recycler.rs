@@ -154,7 +154,7 @@ impl Recycler {
         let Some(set) = self.record(self.consumer.door(DROP), set) else { return };
         // It is another thread's default stream. The legacy stream waits for all of its work (CUDA
         // Runtime API, "Stream synchronization behavior").
-        let legacy = adopt_stream(self.consumer.timeline.context(), RawStream::LEGACY);
+        let legacy = adopt_stream(self.consumer.timeline.context(), RawStream::LEGACY, None);
         if let Some(set) = self.record(Door::new(&legacy, DROP), set) {
             self.lose(set);
         }

@@ -61,7 +61,7 @@ use std::thread::ThreadId;
 use crate::context::Context;
 use crate::driver::{Capture, Driver, RawStream};
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::process::on_ordinary_thread;
+use crate::process::{call_user, on_ordinary_thread};
 use crate::sync::{Mutex, MutexGuard, sanitizer};
 use crate::trace::{Kind, Recorder, Work, nvtx_range};
 use event::Event;
@@ -98,6 +98,8 @@ pub(crate) struct Timeline {
     context: Arc<Context>,
     raw: RawStream,
     origin: Origin,
+    /// What keeps a stream of the caller alive.
+    owner: Option<Box<dyn Send + Sync>>,
     /// Code outside this crate has the handle, and may capture the stream.
     exposed: AtomicBool,
     marks: Mutex<Marks<Arc<Event>>>,
@@ -124,7 +126,12 @@ pub(crate) struct Timeline {
 const SWEEP_ABOVE: u64 = 256;
 
 impl Timeline {
-    pub(crate) fn new(context: Arc<Context>, raw: RawStream, origin: Origin) -> Arc<Self> {
+    pub(crate) fn new(
+        context: Arc<Context>,
+        raw: RawStream,
+        origin: Origin,
+        owner: Option<Box<dyn Send + Sync>>,
+    ) -> Arc<Self> {
         static STREAMS: AtomicU64 = AtomicU64::new(0);
         if matches!(origin, Origin::Owned { .. }) {
             context.live_streams.fetch_add(1, Ordering::Relaxed);
@@ -135,6 +142,7 @@ impl Timeline {
             context,
             raw,
             origin,
+            owner,
             exposed: AtomicBool::new(!matches!(origin, Origin::Owned { .. })),
             marks: Mutex::default(),
             retired: AtomicU64::new(0),
@@ -339,17 +347,19 @@ impl Drop for Timeline {
     fn drop(&mut self) {
         let raw = self.raw;
         let is_owned = self.is_owned();
-        let end = move |(context, marks): (Arc<Context>, Marks<Arc<Event>>)| {
+        let end = move |(context, marks, owner): (Arc<Context>, Marks<Arc<Event>>, _)| {
             // The events drop here, so that at most one extra thread destroys them all.
             drop(marks);
-            if let Some(driver) = context.releaser().filter(|_| is_owned) {
+            let Some(driver) = context.releaser() else { return std::mem::forget(owner) };
+            call_user(|| drop::<Option<Box<dyn Send + Sync>>>(owner));
+            if is_owned {
                 // SAFETY: the stream came from `stream_create`, and this was its last owner. Work
                 // still enqueued drains (cudaStreamDestroy). A failure leaks the handle.
                 let _ = unsafe { driver.stream_destroy(raw) };
                 context.live_streams.fetch_sub(1, Ordering::Relaxed);
             }
         };
-        let owned = (self.context.clone(), std::mem::take(self.marks.get_mut()));
+        let owned = (self.context.clone(), std::mem::take(self.marks.get_mut()), self.owner.take());
         // Without a thread the handles leak, as after a failure, and the stream still counts.
         on_ordinary_thread(owned, end, |_| {});
     }
