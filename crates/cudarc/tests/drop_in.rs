@@ -56,9 +56,12 @@ fn once(library: &Path, words: &[String], mode: &str, seed: u64, programs: (u64,
     passed
 }
 
-/// Runs the tests whose names have one of these words, in all modes.
+/// Runs the tests whose names have one of these words, in all modes, or in that of
+/// `PINLANE_CUDART_MODE`.
 pub fn run(words: &[String]) -> ExitCode {
     let library = library();
+    let mode = env::var("PINLANE_CUDART_MODE");
+    let modes = mode.as_ref().map_or(MODES.to_vec(), |mode| vec![mode.as_str()]);
     let mut runs = 0;
     let mut failed = 0;
     let mut count = |passed: bool| {
@@ -66,18 +69,19 @@ pub fn run(words: &[String]) -> ExitCode {
         failed += u32::from(!passed);
     };
     let only_programs = words == ["programs"];
-    for (seed, mode) in (1..).zip(MODES).filter(|_| !only_programs) {
+    for (seed, mode) in (1..).zip(modes.iter().copied()).filter(|_| !only_programs) {
         let conformance = ["conformance".to_owned()];
         let words = if words.is_empty() { &conformance } else { words };
         count(once(&library, words, mode, seed, (1, 0)));
     }
     if words.is_empty() || only_programs {
+        let words = ["programs".to_owned()];
         let (mut left, mut seed) = crate::programs_wanted();
-        let mut modes = MODES.into_iter().cycle();
+        let mut modes = modes.into_iter().cycle();
         while left > 0 {
             let programs = left.min(PROGRAMS);
             let mode = modes.next().expect("endless");
-            count(once(&library, &["programs".to_owned()], mode, seed, (seed, programs)));
+            count(once(&library, &words, mode, seed, (seed, programs)));
             (left, seed) = (left - programs, seed + programs);
         }
     }
