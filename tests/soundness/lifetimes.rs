@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::mem::forget;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use pinlane::ErrorKind;
@@ -71,6 +72,28 @@ fn rule_02_a_block_dropped_in_flight_is_not_reused_before_its_copy() {
         assert_eq!(rig.contents(&gpu), [1; LEN]);
         drop((host, gpu));
         rig.assert_nothing_is_left();
+    });
+}
+
+#[test]
+fn rule_02_a_borrowed_stream_keeps_its_owner_while_a_buffer_waits_for_it() {
+    on_lazy_machines(1, |rig| {
+        let own = rig.device.stream().unwrap();
+        let is_kept = Arc::new(());
+        let owner = (own.clone(), Arc::clone(&is_kept));
+        // SAFETY: a stream of this device, which lives as long as `owner`.
+        let borrowed = unsafe { rig.device.borrow_stream_of(owner, own.as_raw()) };
+        let (mut host, mut gpu) = (rig.host(1), rig.gpu());
+        rig.stall(&own);
+        borrowed.upload(&host, &mut gpu).unwrap();
+        drop(borrowed);
+        assert_eq!(Arc::strong_count(&is_kept), 2);
+        rig.release(&own);
+        host.write().unwrap().fill(2);
+        assert_eq!(rig.contents(&gpu), [1; LEN]);
+        drop((host, gpu));
+        assert_eq!(Arc::strong_count(&is_kept), 1);
+        rig.assert_no_misuse();
     });
 }
 

@@ -78,8 +78,8 @@ impl<'a> Terms<'a> {
     }
 
     /// What came of it.
-    pub(crate) fn outcome(self) -> Result<()> {
-        self.refused.into_inner().map_or(Ok(()), Err)
+    pub(crate) fn outcome(&self) -> Result<()> {
+        self.refused.take().map_or(Ok(()), Err)
     }
 }
 

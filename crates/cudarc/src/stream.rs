@@ -155,12 +155,12 @@ impl SharedStream {
         let (src, terms) = (src.into(), Terms::new(&self.cudarc));
         // SAFETY: initialised and allocated, and not written by the host, as the view of a buffer;
         // the stream may read it, in `foreign`. Lent by `&`.
-        let lent = unsafe { LentHost::new(&terms, src.as_ptr().cast_mut(), src.len()) };
-        // SAFETY: `lent` gives its address out for this stream only, and for reads. The stream
-        // lives as long as `self`. `during` ends a capture.
+        let host = unsafe { LentHost::new(&terms, src.as_ptr().cast_mut(), src.len()) };
+        // SAFETY: the work is on this stream, and reads: `host` gives its address out for that
+        // only. The stream lives as long as `self`. `during` ends a capture.
         let done =
-            unsafe { self.pinlane.foreign(&[&src], &mut [], |_| terms.during(|| work(&lent))) };
-        outcome(terms, done)
+            unsafe { self.pinlane.foreign(&[&src], &mut [], |_| terms.during(|| work(&host))) };
+        outcome(&terms, done)
     }
 
     /// As [`lend_host`](Self::lend_host), for copies that write: `memcpy_dtoh`. They are ordered
@@ -177,13 +177,13 @@ impl SharedStream {
         let (mut dst, terms) = (dst.into(), Terms::new(&self.cudarc));
         // SAFETY: initialised and allocated, and not accessed by the host, as the exclusive view
         // of a buffer; the stream may read and write it, in `foreign`.
-        let mut lent = unsafe { LentHost::new(&terms, dst.as_mut_ptr(), dst.len()) };
-        // SAFETY: `lent` gives its address out for this stream only. The stream lives as long as
-        // `self`. `during` ends a capture.
+        let mut host = unsafe { LentHost::new(&terms, dst.as_mut_ptr(), dst.len()) };
+        // SAFETY: the work is on this stream: `host` gives its address out for that only. The
+        // stream lives as long as `self`. `during` ends a capture.
         let done = unsafe {
-            self.pinlane.foreign(&[], &mut [&mut dst], |_| terms.during(|| work(&mut lent)))
+            self.pinlane.foreign(&[], &mut [&mut dst], |_| terms.during(|| work(&mut host)))
         };
-        outcome(terms, done)
+        outcome(&terms, done)
     }
 
     /// Lends device memory of pinlane to cudarc, as the [`DevicePtr`] that its calls read. Ordered
@@ -199,12 +199,12 @@ impl SharedStream {
         work: impl FnOnce(&LentDevice<'_, T>) -> R,
     ) -> Result<R> {
         let (src, terms) = (src.into(), Terms::new(&self.cudarc));
-        let lent = LentDevice::new(&terms, src.as_device_ptr(), src.len());
-        // SAFETY: `lent` gives its address out for this stream only, and for reads. The stream
-        // lives as long as `self`. `during` ends a capture.
+        let device = LentDevice::new(&terms, src.as_device_ptr(), src.len());
+        // SAFETY: the work is on this stream, and reads: `device` gives its address out for that
+        // only. The stream lives as long as `self`. `during` ends a capture.
         let done =
-            unsafe { self.pinlane.foreign(&[&src], &mut [], |_| terms.during(|| work(&lent))) };
-        outcome(terms, done)
+            unsafe { self.pinlane.foreign(&[&src], &mut [], |_| terms.during(|| work(&device))) };
+        outcome(&terms, done)
     }
 
     /// As [`lend_device`](Self::lend_device), for calls that write, as the
@@ -219,13 +219,13 @@ impl SharedStream {
         work: impl FnOnce(&mut LentDevice<'_, T>) -> R,
     ) -> Result<R> {
         let (mut dst, terms) = (dst.into(), Terms::new(&self.cudarc));
-        let mut lent = LentDevice::new(&terms, dst.as_device_ptr(), dst.len());
-        // SAFETY: `lent` gives its address out for this stream only. The stream lives as long as
-        // `self`. `during` ends a capture.
+        let mut device = LentDevice::new(&terms, dst.as_device_ptr(), dst.len());
+        // SAFETY: the work is on this stream: `device` gives its address out for that only. The
+        // stream lives as long as `self`. `during` ends a capture.
         let done = unsafe {
-            self.pinlane.foreign(&[], &mut [&mut dst], |_| terms.during(|| work(&mut lent)))
+            self.pinlane.foreign(&[], &mut [&mut dst], |_| terms.during(|| work(&mut device)))
         };
-        outcome(terms, done)
+        outcome(&terms, done)
     }
 
     /// A copy of pinlane's that writes cudarc's memory on this stream.
@@ -299,7 +299,7 @@ impl SharedStream {
 }
 
 /// What came of lending memory.
-fn outcome<R>(terms: Terms<'_>, done: pinlane::Result<(R, Ticket)>) -> Result<R> {
+fn outcome<R>(terms: &Terms<'_>, done: pinlane::Result<(R, Ticket)>) -> Result<R> {
     terms.outcome()?;
     Ok(done?.0)
 }

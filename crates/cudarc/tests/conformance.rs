@@ -69,7 +69,9 @@ struct Held(#[expect(dead_code, reason = "dropping it is the use")] Sender<()>);
 
 fn hold(stream: &SharedStream) -> Held {
     let (sender, receiver) = channel::<()>();
-    let wait = move || drop(receiver.recv());
+    let wait = move || {
+        let _ = receiver.recv();
+    };
     stream.pinlane().launch_host(wait).expect("the stream accepts work");
     Held(sender)
 }
