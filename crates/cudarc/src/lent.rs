@@ -105,7 +105,7 @@ impl<'a, T: Pod> LentHost<'a, T> {
     ///
     /// * `ptr .. ptr + len` is initialised and stays allocated during `'a`.
     /// * During `'a` the host does not write to it, and does not access it if this is lent by
-    ///   `&mut`. Work on the stream of `terms` may read it; and write it, if this is lent by `&mut`.
+    ///   `&mut`. Work on the stream of `terms` may read it, and write it if this is lent by `&mut`.
     pub(crate) unsafe fn new(terms: &'a Terms<'a>, ptr: *mut T, len: usize) -> Self {
         LentHost { terms, ptr, len }
     }
