@@ -68,7 +68,7 @@ pub fn generate(
             .allowlist_type(FUNCTIONS)
             .allowlist_var(CONSTANTS)
             .layout_tests(false)
-            .blocklist_type("CUmemLocation(_st|_v1)?")
+            .blocklist_type("CUmemLocation(_st.*|_v1)?")
             .raw_line(LOCATION)
             .formatter(Formatter::Prettyplease),
         |builder, name| {
