@@ -182,7 +182,10 @@ mod tests {
         let tree = Tree::new(&[MODULE]);
         let of = |versions| driver(tree.system(), versions);
         let good = of(Some((13_000, 13_000)));
-        assert_eq!(good, Finding::good("driver", "580.159.04 for CUDA 13.0, runtime 13.0"));
+        assert_eq!(
+            good,
+            Finding::good("driver", "580.159.04 for CUDA 13.0; this build is for 13.0")
+        );
         assert_eq!(of(Some((12_080, 12_060))).state, State::Good);
         assert_eq!(of(Some((12_080, 13_000))).state, State::Wrong);
         assert_eq!(of(Some((0, 13_000))).state, State::Notice);
