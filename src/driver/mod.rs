@@ -12,8 +12,9 @@
 mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
+mod gpu;
 
-use std::sync::Arc;
+pub use self::gpu::cuda;
 
 #[doc(inline)]
 pub use pinlane_driver::{
@@ -21,15 +22,6 @@ pub use pinlane_driver::{
     Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawStream, RowIndex, RowMove,
     StreamFlags, reference,
 };
-
-/// The driver of CUDA, if this build has it. Makes no CUDA call.
-#[must_use]
-pub fn cuda() -> Option<Arc<dyn Driver>> {
-    #[cfg(pinlane_cuda)]
-    return Some(cuda::instance());
-    #[cfg(not(pinlane_cuda))]
-    None
-}
 
 #[cfg(feature = "emulated")]
 impl From<emulated::Unreadable> for crate::error::Error {

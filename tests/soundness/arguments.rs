@@ -174,7 +174,7 @@ fn rule_10_zeroed_memory_is_zero_even_if_it_was_used_before() {
 }
 
 /// The emulated device has no last error. Other tests show that the CUDA driver does not change the
-/// caller's last error: those in `src/driver/cuda/thread.rs`, and on a GPU, from C++,
+/// caller's last error: those in `src/driver/cuda/runtime/thread.rs`, and on a GPU, from C++,
 /// `ffi-examples/cpp/kernel.cu`. This test shows that an error is returned once, by the call that
 /// it belongs to, and not by the next.
 #[test]

@@ -11,8 +11,8 @@ use super::driver_api::{
     SOURCE_IN_STREAM_ORDER,
 };
 use super::functions::Function;
-use super::handles::stream_of;
-use crate::driver::{Item, RawStream};
+use super::words::stream_of;
+use pinlane_driver::{Item, RawStream};
 
 pub(super) type CopyBatch = Function<PFN_cuMemcpyBatchAsync_v12080>;
 

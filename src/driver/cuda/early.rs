@@ -12,10 +12,11 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::mem::take;
 
-use super::{unpooled, way};
-use crate::driver::{Attribute, DevicePtr, Driver, DriverResult, Ordinal, RawEvent, RawStream};
+use super::unpooled;
+use super::way::memory;
 use crate::error::CudaCode;
 use crate::sync::Mutex;
+use pinlane_driver::{Attribute, DevicePtr, Driver, DriverResult, Ordinal, RawEvent, RawStream};
 
 /// The allocations of a device.
 #[derive(Default)]
@@ -69,19 +70,19 @@ pub(super) unsafe fn alloc(
         }
     }
     // SAFETY: promised by the caller.
-    match unsafe { way::malloc_async(stream, bytes) } {
+    match unsafe { memory::malloc_async(stream, bytes) } {
         Err(CudaCode::MEMORY_ALLOCATION) if wait_for_frees(driver, stream.device) => {
             // SAFETY: as above.
-            unsafe { way::malloc_async(stream, bytes) }
+            unsafe { memory::malloc_async(stream, bytes) }
         }
         answer => answer,
     }
 }
 
 fn at_once(device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
-    let memory = way::malloc(device, bytes)?;
-    with_bank(device, |bank| bank.early.insert(memory));
-    Ok(memory)
+    let ptr = memory::malloc(device, bytes)?;
+    with_bank(device, |bank| bank.early.insert(ptr));
+    Ok(ptr)
 }
 
 /// `cudaFreeAsync`.
@@ -106,7 +107,7 @@ pub(super) unsafe fn free(
         bank.early.remove(&ptr)
     });
     // SAFETY: the preconditions of this function are those of `free_async`.
-    unsafe { way::free_async(stream, ptr) }?;
+    unsafe { memory::free_async(stream, ptr) }?;
     if is_early {
         // Without an event no allocation waits for the free: one that needs the memory earlier
         // fails. SAFETY: the stream is live: promised by the caller.

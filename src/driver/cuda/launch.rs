@@ -1,59 +1,11 @@
 //! The kernels of `cuda/kernels.h`: with which parameters, and in how many blocks and threads.
 
-use std::ffi::{CStr, c_void};
-use std::marker::PhantomData;
-
-use super::{CudaDriver, way};
-use crate::driver::{
+use super::instance::CudaDriver;
+use super::kernel::{Kernel, Parameter};
+use super::way::kernels::{clear, launch};
+use pinlane_driver::{
     CopyKind, DevicePtr, DriverResult, Item, Kernels, MAX_PATTERN, RawStream, RowMove,
 };
-
-/// A kernel: `pinlane_kernel`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum Kernel {
-    Fill,
-    Checksum,
-    ChecksumAligned,
-    MoveUp,
-    MoveDown,
-    MoveOnDevice,
-    RowsUp,
-    RowsDown,
-    RowsOnDevice,
-    Busy,
-}
-
-impl Kernel {
-    /// Their names, in the order of the numbers.
-    #[cfg_attr(pinlane_toolkit, allow(dead_code))]
-    pub(super) const NAMES: [&CStr; 10] = [
-        c"pinlane_kernel_fill",
-        c"pinlane_kernel_checksum",
-        c"pinlane_kernel_checksum_aligned",
-        c"pinlane_kernel_move_up",
-        c"pinlane_kernel_move_down",
-        c"pinlane_kernel_move_on_device",
-        c"pinlane_kernel_rows_up",
-        c"pinlane_kernel_rows_down",
-        c"pinlane_kernel_rows_on_device",
-        c"pinlane_kernel_busy",
-    ];
-}
-
-/// The address of a kernel's parameter.
-#[repr(transparent)]
-#[derive(Clone, Copy)]
-pub(super) struct Parameter<'a>(*mut c_void, PhantomData<&'a ()>);
-
-// SAFETY: the parameters are plain numbers, which any thread may read.
-unsafe impl Send for Parameter<'_> {}
-
-impl<'a> Parameter<'a> {
-    fn of<T: Sync>(value: &'a T) -> Self {
-        Parameter(std::ptr::from_ref(value).cast_mut().cast(), PhantomData)
-    }
-}
 
 /// `pinlane_pattern`
 #[repr(C)]
@@ -163,7 +115,7 @@ unsafe fn launch_move<T: Sync>(
     let parameters = [Parameter::of(items), Parameter::of(&length), Parameter::of(&share)];
     let kernel = how.kernels[usize::from(by_index)];
     // SAFETY: the parameters are those of the kernel; the memory is as the caller promises.
-    unsafe { way::launch(stream, kernel, how.blocks, how.threads, parameters) }
+    unsafe { launch(stream, kernel, how.blocks, how.threads, parameters) }
 }
 
 // SAFETY: each method launches the kernel that it is named for, on the ranges that its arguments
@@ -182,7 +134,7 @@ unsafe impl Kernels for CudaDriver {
         let parameters = [Parameter::of(&dst), Parameter::of(&bytes), Parameter::of(&by_value)];
         // SAFETY: the parameters are those of the kernel; live stream, range valid until retired, 1
         // to 64 bytes of pattern: promised by the caller.
-        unsafe { way::launch(stream, Kernel::Fill, stream_grid(bytes), BLOCK, parameters) }
+        unsafe { launch(stream, Kernel::Fill, stream_grid(bytes), BLOCK, parameters) }
     }
 
     unsafe fn checksum(
@@ -200,8 +152,8 @@ unsafe impl Kernels for CudaDriver {
         // promised by the caller. The parameters are those of the kernel.
         unsafe {
             // The blocks add their sums in any order, so there must be 0 before the first one.
-            way::clear(stream, out, size_of::<u64>())?;
-            way::launch(stream, kernel, stream_grid(bytes), BLOCK, parameters)
+            clear(stream, out, size_of::<u64>())?;
+            launch(stream, kernel, stream_grid(bytes), BLOCK, parameters)
         }
     }
 
@@ -240,7 +192,7 @@ unsafe impl Kernels for CudaDriver {
         let nanoseconds = nanoseconds.min(MAX_BUSY_NANOSECONDS);
         // SAFETY: live stream: promised by the caller. The kernel touches no memory; the other
         // parameters are not read.
-        unsafe { way::launch(stream, Kernel::Busy, 1, 1, [Parameter::of(&nanoseconds); 3]) }
+        unsafe { launch(stream, Kernel::Busy, 1, 1, [Parameter::of(&nanoseconds); 3]) }
     }
 }
 

@@ -3,9 +3,12 @@
 //! * `runtime`: the CUDA runtime of a toolkit, linked statically, and kernels that nvcc compiles.
 //! * `libcuda`: the driver's library, opened at run time, and kernels that are compiled already.
 //!
-//! What both have lies beside them: how kernels are launched ([`launch`]), when device memory comes
-//! from a pool ([`early`]) and what to do without one ([`unpooled`]), batches of copies
-//! ([`batch`]), and the driver's functions ([`functions`]).
+//! What both have lies beside them: the driver of the process ([`instance`]), how kernels are
+//! launched ([`launch`]), when device memory comes from a pool ([`early`]) and what to do without
+//! one ([`unpooled`]), batches of copies ([`batch`]), the driver's functions ([`functions`]), and
+//! the seam's types as CUDA's ([`words`]).
+//!
+//! Each way has a module `memory` and a module `kernels` with the same functions, for those above.
 
 mod batch;
 #[rustfmt::skip]
@@ -13,51 +16,18 @@ mod batch;
 mod driver_api;
 mod early;
 mod functions;
-mod handles;
+mod instance;
+mod kernel;
 mod launch;
 #[cfg(not(pinlane_toolkit))]
 mod libcuda;
 #[cfg(pinlane_toolkit)]
 mod runtime;
 mod unpooled;
+mod words;
 
-use std::sync::{Arc, OnceLock};
-
+pub(super) use self::instance::instance;
 #[cfg(not(pinlane_toolkit))]
 use self::libcuda as way;
 #[cfg(pinlane_toolkit)]
 use self::runtime as way;
-use super::{Driver, DriverResult, Poll};
-use crate::error::CudaCode;
-use crate::process::PerProcess;
-
-/// What [`Driver::host_alloc`] promises. CUDA promises no alignment of pinned memory.
-const PAGE: usize = 4096;
-
-/// CUDA. The driver and the runtime keep the state; this has none.
-struct CudaDriver(());
-
-/// The one driver of the process. Calls nothing: the first method called initialises CUDA.
-pub(super) fn instance() -> Arc<dyn Driver> {
-    static INSTANCE: PerProcess<OnceLock<Arc<dyn Driver>>> = PerProcess::new();
-    INSTANCE.get().get_or_init(|| Arc::new(CudaDriver(()))).clone()
-}
-
-/// Turns the error "not ready" into a result.
-fn poll(answer: DriverResult<()>) -> DriverResult<Poll> {
-    match answer {
-        Ok(()) => Ok(Poll::Done),
-        Err(CudaCode::NOT_READY) => Ok(Poll::NotReady),
-        Err(code) => Err(code),
-    }
-}
-
-/// The bytes to allocate for a request of page-locked memory: whole pages, so that blocks do not
-/// share pages. CUDA returns NULL and success for 0 bytes.
-fn whole_pages(bytes: usize) -> DriverResult<usize> {
-    match bytes.checked_next_multiple_of(PAGE) {
-        Some(0) => Err(CudaCode::INVALID_VALUE),
-        Some(bytes) => Ok(bytes),
-        None => Err(CudaCode::MEMORY_ALLOCATION),
-    }
-}

@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::take;
 
-use super::way;
-use crate::driver::{DevicePtr, Driver, DriverResult, Ordinal, Poll, RawEvent, RawStream};
+use super::way::memory;
 use crate::error::CudaCode;
 use crate::sync::Mutex;
+use pinlane_driver::{DevicePtr, Driver, DriverResult, Ordinal, Poll, RawEvent, RawStream};
 
 /// Freed memory, and an event that is complete when nothing uses it any more.
 struct Kept {
@@ -53,9 +53,9 @@ pub(super) unsafe fn alloc(
         with_bank(device, |bank| bank.note(kept.ptr, bytes));
         return Ok(kept.ptr);
     }
-    let ptr = match way::malloc(device, bytes) {
+    let ptr = match memory::malloc(device, bytes) {
         Err(CudaCode::MEMORY_ALLOCATION) if give_all_back(driver, device) => {
-            way::malloc(device, bytes)
+            memory::malloc(device, bytes)
         }
         answer => answer,
     }?;
@@ -90,7 +90,7 @@ pub(super) unsafe fn free(
     too_much.map_or(Ok(()), |kept| {
         destroy(driver, kept.event);
         // SAFETY: no work uses the memory any more, and nobody else has it.
-        unsafe { way::free(device, kept.ptr) }
+        unsafe { memory::free(device, kept.ptr) }
     })
 }
 
@@ -134,7 +134,7 @@ fn give_all_back(driver: &dyn Driver, device: Ordinal) -> bool {
         if is_done {
             // SAFETY: as above; the device is done with the memory. If that fails, the allocation
             // fails again.
-            let _ = unsafe { way::free(device, ptr) };
+            let _ = unsafe { memory::free(device, ptr) };
         }
     }
     some

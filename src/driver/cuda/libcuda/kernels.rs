@@ -3,12 +3,12 @@
 
 use std::ptr::null_mut;
 
-use super::super::driver_api::CUfunction;
-use super::super::handles::stream_of;
-use super::super::launch::{Kernel, Parameter};
-use super::device::{Device, relaxed};
-use super::library::{Functions, Library};
-use crate::driver::{DevicePtr, DriverResult, RawStream};
+use super::super::kernel::{Kernel, Parameter};
+use super::super::words::stream_of;
+use super::context::{Device, Loaded, relaxed};
+use super::library::Library;
+use super::table::Functions;
+use pinlane_driver::{DevicePtr, DriverResult, RawStream};
 
 /// `cuda/kernels.fatbin`, aligned as the driver reads it.
 #[repr(align(16))]
@@ -16,14 +16,6 @@ struct Image<const N: usize>([u8; N]);
 
 static IMAGE: &Image<{ include_bytes!("../../../../cuda/kernels.fatbin").len() }> =
     &Image(*include_bytes!("../../../../cuda/kernels.fatbin"));
-
-/// The kernels on a device, in the order of [`Kernel`]. They stay until the process ends.
-pub(super) struct Loaded([CUfunction; Kernel::NAMES.len()]);
-
-// SAFETY: CUDA takes a function on any thread; this type never dereferences it.
-unsafe impl Send for Loaded {}
-// SAFETY: as above.
-unsafe impl Sync for Loaded {}
 
 impl Library {
     /// The kernels of a device. The first call loads them: 0.1 ms, or a second where the driver has

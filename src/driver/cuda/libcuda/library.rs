@@ -1,19 +1,23 @@
-//! The driver's library, `libcuda.so.1`, and the functions in it.
+//! The driver's library, `libcuda.so.1`, and calls of it in the context of a device.
 //!
 //! It is opened at the first call, and never closed. If it is not there, or is of no use, that is
 //! an error of the call; the next one looks again, because the driver may come up later.
 
 use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::ptr::NonNull;
+use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 
 use super::super::batch::{self, CopyBatch};
-use super::super::driver_api::*;
-use super::super::functions::{Function, Search, function};
-use super::device::Device;
-use crate::driver::{DriverResult, Ordinal};
+use super::super::driver_api::{
+    CUcontext, PFN_cuDriverGetVersion_v2020, PFN_cuGetProcAddress_v12000,
+    PFN_cuMemcpyBatchAsync_v12080,
+};
+use super::super::functions::{Search, function};
+use super::context::{Context, Device};
+use super::table::{Functions, result};
 use crate::error::CudaCode;
 use crate::process::PerProcess;
+use pinlane_driver::{DriverResult, Ordinal};
 
 /// The version of CUDA that a driver must support at least: that of `cuGetProcAddress`, which finds
 /// all other functions.
@@ -23,75 +27,6 @@ pub(super) const MINIMUM: c_int = 12_000;
 /// folder of its own, and NixOS, which that linker may not know.
 const PLACES: [&CStr; 3] =
     [c"libcuda.so.1", c"/usr/lib/wsl/lib/libcuda.so.1", c"/run/opengl-driver/lib/libcuda.so.1"];
-
-/// Declares the functions, each with the version of CUDA whose signature it is.
-macro_rules! functions {
-    ($($field:ident: $name:literal $version:literal $type:ident;)*) => {
-        /// The functions of the driver.
-        pub(super) struct Functions {
-            $(pub(super) $field: Function<$type>,)*
-        }
-
-        impl Functions {
-            fn find(search: Search) -> Result<Functions, c_uint> {
-                // SAFETY: the driver's functions of these names and versions have these signatures.
-                unsafe {
-                    Ok(Functions {
-                        $($field: function::<$type>(search.find($name, $version)?),)*
-                    })
-                }
-            }
-        }
-    };
-}
-
-functions! {
-    init: c"cuInit" 2000 PFN_cuInit_v2000;
-    device_count: c"cuDeviceGetCount" 2000 PFN_cuDeviceGetCount_v2000;
-    device: c"cuDeviceGet" 2000 PFN_cuDeviceGet_v2000;
-    device_name: c"cuDeviceGetName" 2000 PFN_cuDeviceGetName_v2000;
-    device_attribute: c"cuDeviceGetAttribute" 2000 PFN_cuDeviceGetAttribute_v2000;
-    retain: c"cuDevicePrimaryCtxRetain" 7000 PFN_cuDevicePrimaryCtxRetain_v7000;
-    current: c"cuCtxGetCurrent" 4000 PFN_cuCtxGetCurrent_v4000;
-    push: c"cuCtxPushCurrent" 4000 PFN_cuCtxPushCurrent_v4000;
-    pop: c"cuCtxPopCurrent" 4000 PFN_cuCtxPopCurrent_v4000;
-    memory_info: c"cuMemGetInfo" 3020 PFN_cuMemGetInfo_v3020;
-    host_alloc: c"cuMemHostAlloc" 2020 PFN_cuMemHostAlloc_v2020;
-    host_free: c"cuMemFreeHost" 2000 PFN_cuMemFreeHost_v2000;
-    host_register: c"cuMemHostRegister" 6050 PFN_cuMemHostRegister_v6050;
-    host_unregister: c"cuMemHostUnregister" 4000 PFN_cuMemHostUnregister_v4000;
-    malloc: c"cuMemAlloc" 3020 PFN_cuMemAlloc_v3020;
-    free: c"cuMemFree" 3020 PFN_cuMemFree_v3020;
-    malloc_async: c"cuMemAllocAsync" 11020 PFN_cuMemAllocAsync_v11020;
-    free_async: c"cuMemFreeAsync" 11020 PFN_cuMemFreeAsync_v11020;
-    memory_pool: c"cuDeviceGetMemPool" 11020 PFN_cuDeviceGetMemPool_v11020;
-    pool_access: c"cuMemPoolSetAccess" 11020 PFN_cuMemPoolSetAccess_v11020;
-    copy_up: c"cuMemcpyHtoDAsync" 3020 PFN_cuMemcpyHtoDAsync_v3020;
-    copy_down: c"cuMemcpyDtoHAsync" 3020 PFN_cuMemcpyDtoHAsync_v3020;
-    copy_within: c"cuMemcpyDtoDAsync" 3020 PFN_cuMemcpyDtoDAsync_v3020;
-    copy_peer: c"cuMemcpyPeerAsync" 4000 PFN_cuMemcpyPeerAsync_v4000;
-    fill: c"cuMemsetD8Async" 3020 PFN_cuMemsetD8Async_v3020;
-    stream_create: c"cuStreamCreateWithPriority" 5050 PFN_cuStreamCreateWithPriority_v5050;
-    stream_destroy: c"cuStreamDestroy" 4000 PFN_cuStreamDestroy_v4000;
-    stream_query: c"cuStreamQuery" 2000 PFN_cuStreamQuery_v2000;
-    stream_synchronize: c"cuStreamSynchronize" 2000 PFN_cuStreamSynchronize_v2000;
-    stream_wait: c"cuStreamWaitEvent" 3020 PFN_cuStreamWaitEvent_v3020;
-    stream_capture: c"cuStreamIsCapturing" 10000 PFN_cuStreamIsCapturing_v10000;
-    capture_mode: c"cuThreadExchangeStreamCaptureMode" 10010
-        PFN_cuThreadExchangeStreamCaptureMode_v10010;
-    event_create: c"cuEventCreate" 2000 PFN_cuEventCreate_v2000;
-    event_destroy: c"cuEventDestroy" 4000 PFN_cuEventDestroy_v4000;
-    event_record: c"cuEventRecord" 2000 PFN_cuEventRecord_v2000;
-    event_query: c"cuEventQuery" 2000 PFN_cuEventQuery_v2000;
-    event_synchronize: c"cuEventSynchronize" 2000 PFN_cuEventSynchronize_v2000;
-    event_elapsed: c"cuEventElapsedTime" 2000 PFN_cuEventElapsedTime_v2000;
-    launch_host: c"cuLaunchHostFunc" 10000 PFN_cuLaunchHostFunc_v10000;
-    can_access_peer: c"cuDeviceCanAccessPeer" 4000 PFN_cuDeviceCanAccessPeer_v4000;
-    enable_peer: c"cuCtxEnablePeerAccess" 4000 PFN_cuCtxEnablePeerAccess_v4000;
-    load: c"cuModuleLoadData" 2000 PFN_cuModuleLoadData_v2000;
-    kernel: c"cuModuleGetFunction" 2000 PFN_cuModuleGetFunction_v2000;
-    launch: c"cuLaunchKernel" 4000 PFN_cuLaunchKernel_v4000;
-}
 
 /// The library, initialised.
 pub(super) struct Library {
@@ -124,6 +59,56 @@ impl Library {
 
     pub(super) fn devices(&self) -> &[Device] {
         &self.devices
+    }
+
+    /// Runs a call with the device's context current on the thread.
+    pub(super) fn on(
+        &self,
+        device: Ordinal,
+        call: impl FnOnce(&Functions) -> c_uint,
+    ) -> DriverResult<()> {
+        let context = self.device(device)?.context(&self.functions)?;
+        self.within(context, call)
+    }
+
+    /// Runs a call that needs some context, whichever. Without one there is nothing to call for.
+    pub(super) fn anywhere(&self, call: impl FnOnce(&Functions) -> c_uint) -> DriverResult<()> {
+        if !self.current()?.is_null() {
+            return result(call(&self.functions));
+        }
+        let known = self.devices().iter().find_map(Device::known_context);
+        match known {
+            Some(context) => self.within(context, call),
+            None => self.on(0, call),
+        }
+    }
+
+    fn current(&self) -> DriverResult<CUcontext> {
+        let mut current = null_mut();
+        // SAFETY: `current` is a live handle for the call to write.
+        result(unsafe { (self.functions.current)(&mut current) })?;
+        Ok(current)
+    }
+
+    /// The result is that of the call, even if the context cannot be popped: what the call made or
+    /// enqueued exists.
+    #[inline]
+    fn within(
+        &self,
+        context: Context,
+        call: impl FnOnce(&Functions) -> c_uint,
+    ) -> DriverResult<()> {
+        let functions = &self.functions;
+        if self.current()? == context.get() {
+            return result(call(functions));
+        }
+        // SAFETY: a live context.
+        result(unsafe { (functions.push)(context.get()) })?;
+        let answer = result(call(functions));
+        let mut popped = null_mut();
+        // SAFETY: `popped` is a live handle for the call to write.
+        let _ = unsafe { (functions.pop)(&mut popped) };
+        answer
     }
 
     #[cold]
@@ -194,10 +179,4 @@ impl Opened {
             copy_batch.map(|at| unsafe { function::<PFN_cuMemcpyBatchAsync_v12080>(at) });
         Ok(Library { functions, copy_batch, devices })
     }
-}
-
-/// What a function of the driver returned. Its codes are those of the runtime.
-#[inline]
-pub(super) fn result(code: c_uint) -> DriverResult<()> {
-    if code == 0 { Ok(()) } else { Err(CudaCode(code.cast_signed())) }
 }

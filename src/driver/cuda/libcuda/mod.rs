@@ -5,112 +5,34 @@
 //!
 //! * Each call has the primary context of its device current, which is the runtime's context too:
 //!   streams, events and memory of the two are the same.
-//! * Every method leaves the thread's current context and capture mode as they were ([`device`]).
+//! * Every method leaves the thread's current context and capture mode as they were ([`context`]).
 //! * Calls that CUDA lists as potentially unsafe during a capture run in relaxed capture mode.
 //! * Output parameters are read only after success.
 
-mod device;
-mod kernels;
+mod context;
+pub(super) mod kernels;
 mod library;
+pub(super) mod memory;
+mod table;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::{NonNull, null_mut};
 
-use self::device::relaxed;
-pub(super) use self::kernels::{clear, launch};
-use self::library::{Library, MINIMUM, driver_version, result};
+use self::context::relaxed;
+use self::library::{Library, MINIMUM, driver_version};
+use self::table::result;
 use super::batch::Batch;
 use super::driver_api::*;
-use super::handles::{event_of, stream_of};
-use super::{CudaDriver, PAGE, early, poll, whole_pages};
-use crate::driver::{
+use super::early;
+use super::instance::CudaDriver;
+use super::words::{
+    PAGE, alloc_flags, attribute_of, event_of, poll, register_flags, stream_of, whole_pages,
+};
+use crate::error::CudaCode;
+use pinlane_driver::{
     Attribute, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, HostFunction, Item,
     Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
-use crate::error::CudaCode;
-
-/// `CUdevice_attribute`
-fn attribute_of(attribute: Attribute) -> CUdevice_attribute {
-    match attribute {
-        Attribute::MemoryPoolsSupported => MEMORY_POOLS_SUPPORTED,
-        Attribute::UnifiedAddressing => UNIFIED_ADDRESSING,
-        Attribute::CanUseHostPointerForRegisteredMem => HOST_POINTER_FOR_REGISTERED,
-        Attribute::AsyncEngineCount => ASYNC_ENGINE_COUNT,
-        Attribute::PciDomainId => PCI_DOMAIN_ID,
-        Attribute::PciBusId => PCI_BUS_ID,
-        Attribute::PciDeviceId => PCI_DEVICE_ID,
-        // `CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID`, by number: headers older than 12.2 do not name it.
-        Attribute::HostNumaNode => 134,
-    }
-}
-
-fn alloc_flags(flags: HostFlags) -> u32 {
-    let bit = |is_set: bool, bit| if is_set { bit } else { 0 };
-    bit(flags.portable, HOST_ALLOC_PORTABLE)
-        | bit(flags.mapped, HOST_ALLOC_MAPPED)
-        | bit(flags.write_combined, HOST_ALLOC_WRITE_COMBINED)
-}
-
-/// Memory that exists already cannot become write-combined: that flag is refused, not dropped.
-fn register_flags(flags: HostFlags) -> DriverResult<u32> {
-    if flags.write_combined {
-        return Err(CudaCode::INVALID_VALUE);
-    }
-    let bit = |is_set: bool, bit| if is_set { bit } else { 0 };
-    Ok(bit(flags.portable, HOST_REGISTER_PORTABLE) | bit(flags.mapped, HOST_REGISTER_MAPPED))
-}
-
-/// `cuMemAlloc`
-pub(super) fn malloc(device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
-    let mut memory = 0;
-    Library::get()?.on(device, |functions| {
-        // SAFETY: `memory` is a live number for the call to write.
-        relaxed(functions, || unsafe { (functions.malloc)(&mut memory, bytes) })
-    })?;
-    Ok(memory)
-}
-
-/// `cuMemFree`
-///
-/// # Safety
-///
-/// * `ptr` came from [`malloc`] on that device, has not been freed, and is not in use.
-pub(super) unsafe fn free(device: Ordinal, ptr: DevicePtr) -> DriverResult<()> {
-    Library::get()?.on(device, |functions| {
-        // SAFETY: memory that is not freed, and not in use: promised by the caller.
-        relaxed(functions, || unsafe { (functions.free)(ptr) })
-    })
-}
-
-/// `cuMemAllocAsync`
-///
-/// # Safety
-///
-/// * As for [`early::alloc`].
-pub(super) unsafe fn malloc_async(stream: RawStream, bytes: usize) -> DriverResult<DevicePtr> {
-    let mut memory = 0;
-    Library::get()?.on(stream.device, |functions| {
-        relaxed(functions, || {
-            // SAFETY: `memory` is a live number for the call to write; the stream is live: promised
-            // by the caller.
-            unsafe { (functions.malloc_async)(&mut memory, bytes, stream_of(stream)) }
-        })
-    })?;
-    Ok(memory)
-}
-
-/// `cuMemFreeAsync`
-///
-/// # Safety
-///
-/// * As for [`early::free`].
-pub(super) unsafe fn free_async(stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
-    Library::get()?.on(stream.device, |functions| {
-        // SAFETY: live stream, memory that is not freed and whose uses are ordered before: promised
-        // by the caller.
-        relaxed(functions, || unsafe { (functions.free_async)(ptr, stream_of(stream)) })
-    })
-}
 
 // SAFETY: each method makes the CUDA call that does what the trait names for it, on ranges that its
 // arguments name, and returns success only if CUDA does; "done" only if the query or
@@ -458,30 +380,5 @@ unsafe impl Driver for CudaDriver {
         let access = CUmemAccessDesc_v1 { location, flags: ACCESS_READ_WRITE };
         // SAFETY: a live pool, and one live descriptor.
         result(unsafe { (functions.pool_access)(pool, &access, 1) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn register_refuses_write_combined() {
-        let flags = HostFlags { write_combined: true, ..HostFlags::default() };
-        assert_eq!(register_flags(flags), Err(CudaCode::INVALID_VALUE));
-        let flags = HostFlags { portable: true, mapped: true, write_combined: false };
-        assert_eq!(register_flags(flags), Ok(3));
-    }
-
-    #[test]
-    fn soundness_rule_13_every_host_flag_is_kept() {
-        for bits in 0..8u32 {
-            let flags = HostFlags {
-                portable: bits & 1 != 0,
-                mapped: bits & 2 != 0,
-                write_combined: bits & 4 != 0,
-            };
-            assert_eq!(alloc_flags(flags), bits);
-        }
     }
 }

@@ -12,8 +12,8 @@ use super::super::functions::function;
 use super::entry;
 use super::sys;
 use super::thread::call_with_device;
-use crate::driver::{DriverResult, Item, RawStream};
 use crate::error::CudaCode;
+use pinlane_driver::{DriverResult, Item, RawStream};
 
 /// What the call returns if no device is current on the thread: `CUDA_ERROR_INVALID_VALUE` or
 /// `CUDA_ERROR_INVALID_CONTEXT`. Nothing was then enqueued.

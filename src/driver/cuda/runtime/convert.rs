@@ -1,12 +1,11 @@
-//! The seam's types as the runtime's: addresses, handles, flags and attributes.
+//! The seam's types as the runtime's: addresses, handles and attributes.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use super::super::handles;
+use super::super::words;
 use super::sys;
-use crate::driver::{Attribute, DevicePtr, DriverResult, HostFlags, RawEvent, RawStream};
-use crate::error::CudaCode;
+use pinlane_driver::{Attribute, DevicePtr, RawEvent, RawStream};
 
 /// An address that CUDA takes or returns. Never dereferenced here.
 #[derive(Clone, Copy)]
@@ -46,68 +45,52 @@ impl Address {
 
 /// The handle as the runtime's type.
 pub(super) fn stream_of(stream: RawStream) -> sys::cudaStream_t {
-    handles::stream_of(stream).cast()
+    words::stream_of(stream).cast()
 }
 
 pub(super) fn event_of(event: RawEvent) -> sys::cudaEvent_t {
-    handles::event_of(event).cast()
+    words::event_of(event).cast()
 }
 
 pub(super) fn attribute_of(attribute: Attribute) -> sys::cudaDeviceAttr {
-    use sys::cudaDeviceAttr as Attr;
-    match attribute {
-        Attribute::MemoryPoolsSupported => Attr::cudaDevAttrMemoryPoolsSupported,
-        Attribute::UnifiedAddressing => Attr::cudaDevAttrUnifiedAddressing,
-        Attribute::CanUseHostPointerForRegisteredMem => {
-            Attr::cudaDevAttrCanUseHostPointerForRegisteredMem
-        }
-        Attribute::AsyncEngineCount => Attr::cudaDevAttrAsyncEngineCount,
-        Attribute::PciDomainId => Attr::cudaDevAttrPciDomainId,
-        Attribute::PciBusId => Attr::cudaDevAttrPciBusId,
-        Attribute::PciDeviceId => Attr::cudaDevAttrPciDeviceId,
-        // `cudaDevAttrHostNumaId`, by number: headers older than 12.2 do not name it.
-        Attribute::HostNumaNode => sys::cudaDeviceAttr(134),
-    }
-}
-
-pub(super) fn alloc_flags(flags: HostFlags) -> u32 {
-    sys::cudaHostAllocDefault
-        | if flags.portable { sys::cudaHostAllocPortable } else { 0 }
-        | if flags.mapped { sys::cudaHostAllocMapped } else { 0 }
-        | if flags.write_combined { sys::cudaHostAllocWriteCombined } else { 0 }
-}
-
-/// Memory that exists already cannot become write-combined: that flag is refused, not dropped.
-pub(super) fn register_flags(flags: HostFlags) -> DriverResult<u32> {
-    if flags.write_combined {
-        return Err(CudaCode::INVALID_VALUE);
-    }
-    Ok(sys::cudaHostRegisterDefault
-        | if flags.portable { sys::cudaHostRegisterPortable } else { 0 }
-        | if flags.mapped { sys::cudaHostRegisterMapped } else { 0 })
+    sys::cudaDeviceAttr(words::attribute_of(attribute))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::cuda::words::{alloc_flags, register_flags};
+    use pinlane_driver::HostFlags;
 
+    /// [`words`] has the driver API's; the headers of the runtime have them by these names.
     #[test]
-    fn register_refuses_write_combined() {
-        let flags = HostFlags { write_combined: true, ..HostFlags::default() };
-        assert_eq!(register_flags(flags), Err(CudaCode::INVALID_VALUE));
-        let flags = HostFlags { portable: true, mapped: true, write_combined: false };
-        assert_eq!(register_flags(flags), Ok(3));
-    }
-
-    #[test]
-    fn soundness_rule_13_every_host_flag_is_kept() {
-        for bits in 0..8u32 {
-            let flags = HostFlags {
-                portable: bits & 1 != 0,
-                mapped: bits & 2 != 0,
-                write_combined: bits & 4 != 0,
-            };
-            assert_eq!(alloc_flags(flags), bits);
+    fn numbers_are_those_of_the_runtime() {
+        use sys::cudaDeviceAttr as Attr;
+        for (attribute, theirs) in [
+            (Attribute::MemoryPoolsSupported, Attr::cudaDevAttrMemoryPoolsSupported),
+            (Attribute::UnifiedAddressing, Attr::cudaDevAttrUnifiedAddressing),
+            (
+                Attribute::CanUseHostPointerForRegisteredMem,
+                Attr::cudaDevAttrCanUseHostPointerForRegisteredMem,
+            ),
+            (Attribute::AsyncEngineCount, Attr::cudaDevAttrAsyncEngineCount),
+            (Attribute::PciDomainId, Attr::cudaDevAttrPciDomainId),
+            (Attribute::PciBusId, Attr::cudaDevAttrPciBusId),
+            (Attribute::PciDeviceId, Attr::cudaDevAttrPciDeviceId),
+        ] {
+            assert_eq!(attribute_of(attribute), theirs, "{attribute:?}");
         }
+
+        let none = HostFlags { portable: false, mapped: false, write_combined: false };
+        assert_eq!(alloc_flags(none), sys::cudaHostAllocDefault);
+        assert_eq!(register_flags(none), Ok(sys::cudaHostRegisterDefault));
+        let portable = HostFlags { portable: true, ..none };
+        assert_eq!(alloc_flags(portable), sys::cudaHostAllocPortable);
+        assert_eq!(register_flags(portable), Ok(sys::cudaHostRegisterPortable));
+        let mapped = HostFlags { mapped: true, ..none };
+        assert_eq!(alloc_flags(mapped), sys::cudaHostAllocMapped);
+        assert_eq!(register_flags(mapped), Ok(sys::cudaHostRegisterMapped));
+        let write_combined = HostFlags { write_combined: true, ..none };
+        assert_eq!(alloc_flags(write_combined), sys::cudaHostAllocWriteCombined);
     }
 }

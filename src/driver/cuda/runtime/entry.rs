@@ -8,7 +8,7 @@ use super::super::functions::{Search, function};
 use super::convert::Address;
 use super::sys;
 use super::thread::call;
-use crate::driver::DriverResult;
+use pinlane_driver::DriverResult;
 
 /// The driver's function of this name as it was in that version of CUDA (1000 * major + 10 *
 /// minor); `None` if the driver has no such function, or the runtime provides none.

@@ -1,10 +1,10 @@
 //! Launches of the kernels that nvcc has compiled.
 
-use super::super::launch::{Kernel, Parameter};
+use super::super::kernel::{Kernel, Parameter};
 use super::convert::{Address, stream_of};
 use super::sys;
 use super::thread::call_with_device;
-use crate::driver::{DevicePtr, DriverResult, RawStream};
+use pinlane_driver::{DevicePtr, DriverResult, RawStream};
 
 /// Launches a kernel.
 ///
@@ -51,7 +51,7 @@ pub(in super::super) unsafe fn clear(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Item;
+    use pinlane_driver::{Item, RowMove};
     use std::mem::offset_of;
 
     /// The C side writes what the Rust side reads.
@@ -63,9 +63,9 @@ mod tests {
         assert_eq!(offset_of!(Item, src), offset_of!(C, src));
         assert_eq!(offset_of!(Item, dst), offset_of!(C, dst));
         assert_eq!(offset_of!(Item, bytes), offset_of!(C, bytes));
-        assert_eq!(size_of::<crate::driver::RowMove>(), size_of::<sys::pinlane_rows>());
+        assert_eq!(size_of::<RowMove>(), size_of::<sys::pinlane_rows>());
         assert_eq!(
-            size_of::<super::super::super::launch::Pattern>(),
+            size_of::<crate::driver::cuda::launch::Pattern>(),
             size_of::<sys::pinlane_pattern>()
         );
         for (kernel, theirs) in [

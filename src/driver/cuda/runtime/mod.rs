@@ -18,7 +18,8 @@
 mod batch;
 mod convert;
 mod entry;
-mod kernels;
+pub(super) mod kernels;
+pub(super) mod memory;
 mod pool;
 mod single;
 mod sys;
@@ -28,65 +29,16 @@ use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 
-use self::convert::{Address, alloc_flags, attribute_of, event_of, register_flags, stream_of};
-pub(super) use self::kernels::{clear, launch};
-use self::thread::{call, call_on, call_on_device, call_with_device, relaxed};
-use super::{CudaDriver, PAGE, early, poll, whole_pages};
-use crate::driver::{
+use self::convert::{Address, attribute_of, event_of, stream_of};
+use self::thread::{call, call_on, call_on_device, relaxed};
+use super::early;
+use super::instance::CudaDriver;
+use super::words::{PAGE, alloc_flags, poll, register_flags, whole_pages};
+use crate::error::CudaCode;
+use pinlane_driver::{
     Attribute, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, HostFunction, Item,
     Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
-use crate::error::CudaCode;
-
-/// `cudaMalloc`
-pub(super) fn malloc(device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
-    let mut memory = Address::null();
-    // SAFETY: the slot is a live pointer for the call to write.
-    call_on_device(device, || unsafe { sys::cudaMalloc(memory.slot(), bytes) })?;
-    Ok(memory.number())
-}
-
-/// `cudaFree`
-///
-/// # Safety
-///
-/// * `ptr` came from [`malloc`] on that device, has not been freed, and is not in use.
-pub(super) unsafe fn free(device: Ordinal, ptr: DevicePtr) -> DriverResult<()> {
-    let memory = Address::device(ptr);
-    // SAFETY: memory that is not freed, and not in use: promised by the caller.
-    call_on_device(device, move || unsafe { sys::cudaFree(memory.get()) })
-}
-
-/// `cudaMallocAsync`
-///
-/// # Safety
-///
-/// * As for [`early::alloc`].
-pub(super) unsafe fn malloc_async(stream: RawStream, bytes: usize) -> DriverResult<DevicePtr> {
-    let mut memory = Address::null();
-    call_with_device(stream, || {
-        relaxed(|| {
-            // SAFETY: the slot is a live pointer for the call to write; the stream is live:
-            // promised by the caller.
-            unsafe { sys::cudaMallocAsync(memory.slot(), bytes, stream_of(stream)) }
-        })
-    })?;
-    Ok(memory.number())
-}
-
-/// `cudaFreeAsync`
-///
-/// # Safety
-///
-/// * As for [`early::free`].
-pub(super) unsafe fn free_async(stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
-    let memory = Address::device(ptr);
-    call_with_device(stream, move || {
-        // SAFETY: live stream, memory of `cudaMalloc` or `cudaMallocAsync` that is not freed and
-        // whose uses are ordered before: promised by the caller.
-        relaxed(|| unsafe { sys::cudaFreeAsync(memory.get(), stream_of(stream)) })
-    })
-}
 
 // SAFETY: each method makes the CUDA call that the trait names for it, on ranges that its arguments
 // name, and returns success only if CUDA does; "done" only if the query or synchronization

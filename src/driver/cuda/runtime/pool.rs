@@ -4,7 +4,7 @@ use std::mem::MaybeUninit;
 
 use super::sys;
 use super::thread::{call, relaxed};
-use crate::driver::{DriverResult, Ordinal};
+use pinlane_driver::{DriverResult, Ordinal};
 
 const SUCCESS: sys::cudaError = sys::cudaError::cudaSuccess;
 

@@ -10,13 +10,13 @@ use std::sync::OnceLock;
 
 use super::super::driver_api::{PFN_cuMemcpyDtoHAsync_v3020, PFN_cuMemcpyHtoDAsync_v3020};
 use super::super::functions::{Function, function};
-use super::super::handles;
+use super::super::words;
 use super::convert::{Address, stream_of};
 use super::entry;
 use super::sys;
 use super::thread::{call_driver, call_with_device};
-use crate::driver::{DriverResult, RawStream};
 use crate::error::CudaCode;
+use pinlane_driver::{DriverResult, RawStream};
 
 /// The version of CUDA whose signatures these are.
 const VERSION: c_int = 3020;
@@ -78,7 +78,7 @@ pub(super) unsafe fn up(
 ) -> DriverResult<()> {
     let enqueue = move |functions: &Functions| {
         // SAFETY: live stream, valid ranges: promised by the caller.
-        unsafe { (functions.up)(dst.number(), src.get(), bytes, handles::stream_of(stream)) }
+        unsafe { (functions.up)(dst.number(), src.get(), bytes, words::stream_of(stream)) }
     };
     by_driver(stream, enqueue).unwrap_or_else(|| {
         let kind = sys::cudaMemcpyKind::cudaMemcpyHostToDevice;
@@ -102,7 +102,7 @@ pub(super) unsafe fn down(
 ) -> DriverResult<()> {
     let enqueue = move |functions: &Functions| {
         // SAFETY: live stream, valid ranges: promised by the caller.
-        unsafe { (functions.down)(dst.get(), src.number(), bytes, handles::stream_of(stream)) }
+        unsafe { (functions.down)(dst.get(), src.number(), bytes, words::stream_of(stream)) }
     };
     by_driver(stream, enqueue).unwrap_or_else(|| {
         let kind = sys::cudaMemcpyKind::cudaMemcpyDeviceToHost;

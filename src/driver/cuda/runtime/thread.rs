@@ -18,10 +18,10 @@
 use std::sync::OnceLock;
 
 use super::sys;
-use crate::driver::{DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
 use crate::process::thread::with_helpers;
 use crate::sync::Mutex;
+use pinlane_driver::{DriverResult, Ordinal, RawStream};
 
 const SUCCESS: sys::cudaError = sys::cudaError::cudaSuccess;
 
@@ -215,8 +215,8 @@ fn result(error: sys::cudaError) -> DriverResult<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::driver::Attribute;
     use crate::driver::cuda::instance;
+    use pinlane_driver::Attribute;
 
     /// Soundness rule 15, on a machine with or without a GPU: a call that fails leaves the slot as
     /// it was, whether the slot was empty or held an error of the caller's.

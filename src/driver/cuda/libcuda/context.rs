@@ -3,7 +3,7 @@
 //!
 //! | state of the thread | left alone by |
 //! |---|---|
-//! | the current context (`cuCtxGetCurrent`) | [`Library::on`], which pops what it has pushed |
+//! | the current context (`cuCtxGetCurrent`) | `Library::on`, which pops what it has pushed |
 //! | the capture mode (`cuThreadExchangeStreamCaptureMode`) | [`relaxed`], which sets it back |
 //!
 //! The driver API keeps no last error.
@@ -12,10 +12,10 @@ use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use super::super::driver_api::{CAPTURE_RELAXED, CUcontext};
-use super::kernels::Loaded;
-use super::library::{Functions, Library, result};
-use crate::driver::{DriverResult, Ordinal};
+use super::super::driver_api::{CAPTURE_RELAXED, CUcontext, CUfunction};
+use super::super::kernel::Kernel;
+use super::table::{Functions, result};
+use pinlane_driver::{DriverResult, Ordinal};
 
 /// A context, which is never released: the device stays in use until the process ends.
 #[derive(Clone, Copy)]
@@ -31,6 +31,14 @@ impl Context {
         self.0
     }
 }
+
+/// The kernels on a device, in the order of [`Kernel`]. They stay until the process ends.
+pub(super) struct Loaded(pub(super) [CUfunction; Kernel::NAMES.len()]);
+
+// SAFETY: CUDA takes a function on any thread; this type never dereferences it.
+unsafe impl Send for Loaded {}
+// SAFETY: as above.
+unsafe impl Sync for Loaded {}
 
 /// A device.
 pub(super) struct Device {
@@ -60,57 +68,10 @@ impl Device {
         result(unsafe { (functions.retain)(&mut context, self.handle) })?;
         Ok(*self.context.get_or_init(|| Context(context)))
     }
-}
 
-impl Library {
-    /// Runs a call with the device's context current on the thread.
-    pub(super) fn on(
-        &self,
-        device: Ordinal,
-        call: impl FnOnce(&Functions) -> c_uint,
-    ) -> DriverResult<()> {
-        let context = self.device(device)?.context(&self.functions)?;
-        self.within(context, call)
-    }
-
-    /// Runs a call that needs some context, whichever. Without one there is nothing to call for.
-    pub(super) fn anywhere(&self, call: impl FnOnce(&Functions) -> c_uint) -> DriverResult<()> {
-        if !self.current()?.is_null() {
-            return result(call(&self.functions));
-        }
-        let known = self.devices().iter().find_map(|device| device.context.get());
-        match known {
-            Some(&context) => self.within(context, call),
-            None => self.on(0, call),
-        }
-    }
-
-    fn current(&self) -> DriverResult<CUcontext> {
-        let mut current = null_mut();
-        // SAFETY: `current` is a live handle for the call to write.
-        result(unsafe { (self.functions.current)(&mut current) })?;
-        Ok(current)
-    }
-
-    /// The result is that of the call, even if the context cannot be popped: what the call made or
-    /// enqueued exists.
-    #[inline]
-    fn within(
-        &self,
-        context: Context,
-        call: impl FnOnce(&Functions) -> c_uint,
-    ) -> DriverResult<()> {
-        let functions = &self.functions;
-        if self.current()? == context.0 {
-            return result(call(functions));
-        }
-        // SAFETY: a live context.
-        result(unsafe { (functions.push)(context.0) })?;
-        let answer = result(call(functions));
-        let mut popped = null_mut();
-        // SAFETY: `popped` is a live handle for the call to write.
-        let _ = unsafe { (functions.pop)(&mut popped) };
-        answer
+    /// The same, if it is known already.
+    pub(super) fn known_context(&self) -> Option<Context> {
+        self.context.get().copied()
     }
 }
 
