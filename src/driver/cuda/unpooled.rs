@@ -87,11 +87,12 @@ pub(super) unsafe fn free(
         (bank.kept_bytes > bank.used_bytes).then(|| bank.take_idle(driver, |_| true)).flatten()
     });
     // After the lock, because it may wait.
-    too_much.map_or(Ok(()), |kept| {
-        destroy(driver, kept.event);
-        // SAFETY: no work uses the memory any more, and nobody else has it.
-        unsafe { memory::free(device, kept.ptr) }
-    })
+    let Some(kept) = too_much else { return Ok(()) };
+    destroy(driver, kept.event);
+    // SAFETY: no work uses the memory any more, and nobody else has it.
+    let answer = unsafe { memory::free(device, kept.ptr) };
+    // Nothing is wrong with memory that is kept if another block cannot be given back.
+    if kept.ptr == ptr { answer } else { Ok(()) }
 }
 
 impl Bank {
@@ -143,4 +144,40 @@ fn give_all_back(driver: &dyn Driver, device: Ordinal) -> bool {
 fn destroy(driver: &dyn Driver, event: RawEvent) {
     // SAFETY: made by `event_create`, and out of the bank. A failure loses an event.
     let _ = unsafe { driver.event_destroy(event) };
+}
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests {
+    use super::*;
+    use pinlane_driver::StreamFlags;
+    use pinlane_emulator::{Emulator, Execution};
+
+    /// CUDA has none of these blocks, so it frees none.
+    #[test]
+    fn a_free_fails_only_if_its_own_memory_cannot_be_given_back() {
+        const DEVICE: Ordinal = 9;
+        let emulator = Emulator::builder().devices(10).execution(Execution::Eager).build();
+        let driver = emulator.driver();
+        let flags = StreamFlags { blocking: false, priority: 0 };
+        let stream = driver.stream_create(DEVICE, flags).expect("a stream");
+        let blocks = [1 << 8, 2 << 8, 3 << 8];
+        with_bank(DEVICE, |bank| blocks.iter().for_each(|&block| bank.note(block, 64)));
+        // SAFETY: a live stream that captures nothing; blocks of the bank that nothing uses.
+        let free = |block| unsafe { free(&*driver, stream, block) };
+        let kept =
+            || with_bank(DEVICE, |bank| bank.kept.iter().map(|it| it.ptr).collect::<Vec<_>>());
+
+        assert_eq!(free(blocks[0]), Ok(()));
+        assert_eq!(kept(), [blocks[0]]);
+        // More is kept than used, so the oldest is given back.
+        assert_eq!(free(blocks[1]), Ok(()));
+        assert_eq!(kept(), [blocks[1]]);
+        assert_eq!(free(blocks[2]), Ok(()));
+        assert_eq!(kept(), [blocks[2]]);
+
+        with_bank(DEVICE, |bank| *bank = Bank::default());
+        with_bank(DEVICE, |bank| bank.note(blocks[0], 64));
+        assert!(free(blocks[0]).is_err());
+        assert!(kept().is_empty());
+    }
 }
