@@ -26,7 +26,6 @@ use std::ptr::NonNull;
 
 use crate::memory::area::Area;
 use crate::memory::arena::{Arena, PAGE};
-use crate::memory::graphs::OfGraph;
 use crate::memory::made::MadeOnDevice;
 use crate::memory::mapped::{self, Backing, Reservation};
 use crate::memory::pools::PoolId;
@@ -113,6 +112,18 @@ pub(crate) struct Allocation {
     /// What is known of it if a graph allocates it.
     pub(super) graph: Option<OfGraph>,
     pub(super) role: Role,
+}
+
+/// What is known of an allocation that a graph makes.
+#[derive(Debug)]
+pub(super) struct OfGraph {
+    /// How many graphs, executable ones included, can allocate it. A graph that is being captured
+    /// is one.
+    pub(super) graphs: u32,
+    /// Frees that were called and are not reached.
+    pub(super) frees: u32,
+    /// Where it was captured, as the race checker numbers the places.
+    pub(super) site: u32,
 }
 
 /// What addresses are for. All but the first have whole pages.

@@ -5,20 +5,8 @@
 //! Calls of launches and frees say whether it is allocated, as for other memory. Several of them
 //! may be pending at a time.
 
-use crate::memory::device::{ALIGNMENT, Allocation, DeviceMemory};
+use crate::memory::device::{ALIGNMENT, Allocation, DeviceMemory, OfGraph};
 use pinlane_driver::{DevicePtr, DriverResult, Ordinal};
-
-/// What is known of an allocation that a graph makes.
-#[derive(Debug)]
-pub(super) struct OfGraph {
-    /// How many graphs, executable ones included, can allocate it. A graph that is being captured
-    /// is one.
-    graphs: u32,
-    /// Frees that were called and are not reached.
-    pub(super) frees: u32,
-    /// Where it was captured, as the race checker numbers the places.
-    site: u32,
-}
 
 impl Allocation {
     /// A free is reached. False if the address is free for good.

@@ -189,7 +189,7 @@ mod processor {
 
     use libc::ucontext_t;
 
-    use super::super::operand;
+    use crate::watch::operand;
 
     /// Of the flags register: trap after the next instruction.
     const TRAP: i64 = 0x100;
