@@ -1,8 +1,9 @@
 //! What `src/driver/cuda/driver_api.rs` has: the types of the driver's functions, from
 //! `cuda/driver_api.h`. That file is committed, since a build without a toolkit has no headers.
 //!
-//! A build does none of this. `scripts/update-driver-api` calls the build script for it, and so
-//! does the test that compares the file with what the headers of a toolkit say.
+//! A build does none of this. The test `driver_api` of `tests/build` calls the build script for it,
+//! and compares the file with what the headers of a toolkit say. With
+//! `PINLANE_DRIVER_API=overwrite` it writes the file.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-/* What src/driver/cuda uses of the CUDA driver API, for scripts/update-driver-api.
+/* What src/driver/cuda uses of the CUDA driver API, for build/driver_api.rs.
  *
  * A type of cudaTypedefs.h has the signature of a function as it was in that version of CUDA. The
  * driver keeps all versions, so every toolkit declares the same for it. */
