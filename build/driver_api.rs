@@ -27,22 +27,27 @@ const FUNCTIONS: &str = "PFN_cu(\
     StreamCreateWithPriority_v5050|StreamDestroy_v4000|StreamQuery_v2000|\
     StreamSynchronize_v2000|StreamWaitEvent_v3020|StreamIsCapturing_v10000|\
     ThreadExchangeStreamCaptureMode_v10010|\
+    StreamBeginCapture_v10010|StreamGetCaptureInfo_v11030|StreamEndCapture_v10000|\
+    GraphInstantiateWithFlags_v11040|GraphLaunch_v10000|\
+    GraphExecMemcpyNodeSetParams_v10020|GraphExecDestroy_v10000|GraphDestroy_v10000|\
     EventCreate_v2000|EventDestroy_v4000|EventRecord_v2000|EventQuery_v2000|\
     EventSynchronize_v2000|EventElapsedTime_v2000|LaunchHostFunc_v10000|\
     DeviceCanAccessPeer_v4000|CtxEnablePeerAccess_v4000|\
     ModuleLoadData_v2000|ModuleGetFunction_v2000|LaunchKernel_v4000)";
 
-const CONSTANTS: &str = "STREAM_.*|EVENT_.*|HOST_.*|CAPTURE_.*|LOCATION_.*|ACCESS_.*|SOURCE_.*|\
+const CONSTANTS: &str = "STREAM_.*|EVENT_.*|HOST_.*|CAPTURE_.*|LOCATION_.*|MEMORY_UNIFIED|ACCESS_.*|SOURCE_.*|\
     LEGACY_STREAM|MEMORY_POOLS_SUPPORTED|UNIFIED_ADDRESSING|ASYNC_ENGINE_COUNT|PCI_.*";
 
 /// Enums of C, which are numbers here: a newer driver may return one that no header knows.
-const ENUMS: [&str; 9] = [
+const ENUMS: [&str; 11] = [
     "CUresult",
     "CUdevice_attribute",
     "CUdriverProcAddressQueryResult",
+    "CUarray_format",
     "CUmemAccess_flags",
     "CUmemAllocationHandleType",
     "CUmemLocationType",
+    "CUmemorytype",
     "CUmemcpySrcAccessOrder",
     "CUstreamCaptureMode",
     "CUstreamCaptureStatus",

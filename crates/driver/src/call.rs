@@ -87,6 +87,14 @@ calls! {
         => [INVALID_VALUE INVALID_RESOURCE_HANDLE LAUNCH_FAILURE];
     EventElapsed: cudaEventElapsedTime
         => [NOT_READY INVALID_VALUE INVALID_RESOURCE_HANDLE LAUNCH_FAILURE UNKNOWN];
+    CaptureBegin: cuStreamBeginCapture => [CUDART_UNLOADING INITIALIZATION INVALID_VALUE];
+    CaptureNode: cuStreamGetCaptureInfo => [INVALID_VALUE STREAM_CAPTURE_IMPLICIT];
+    CaptureEnd: cuStreamEndCapture cuGraphInstantiate
+        => [CUDART_UNLOADING INITIALIZATION INVALID_VALUE STREAM_CAPTURE_WRONG_THREAD];
+    GraphSetCopy: cuGraphExecMemcpyNodeSetParams => [INVALID_VALUE];
+    GraphLaunch: cuGraphLaunch => [CUDART_UNLOADING INITIALIZATION INVALID_VALUE];
+    GraphDestroy: cuGraphExecDestroy cuGraphDestroy
+        => [CUDART_UNLOADING INITIALIZATION INVALID_VALUE];
     LaunchHost: cudaLaunchHostFunc => [INVALID_RESOURCE_HANDLE INVALID_VALUE NOT_SUPPORTED];
     PeerQuery: cudaDeviceCanAccessPeer => [INVALID_DEVICE];
     PeerEnable: cudaDeviceEnablePeerAccess => [INVALID_DEVICE INVALID_VALUE];

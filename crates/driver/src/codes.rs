@@ -170,7 +170,7 @@ cuda_codes! {
     905 cudaErrorStreamCaptureIsolation;
     906 cudaErrorStreamCaptureImplicit, STREAM_CAPTURE_IMPLICIT;
     907 cudaErrorCapturedEvent, CAPTURED_EVENT;
-    908 cudaErrorStreamCaptureWrongThread;
+    908 cudaErrorStreamCaptureWrongThread, STREAM_CAPTURE_WRONG_THREAD;
     909 cudaErrorTimeout;
     910 cudaErrorGraphExecUpdateFailure;
     911 cudaErrorExternalDevice, EXTERNAL_DEVICE sticky;

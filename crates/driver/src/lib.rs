@@ -1,5 +1,5 @@
 //! The seam of [pinlane](https://docs.rs/pinlane): what it needs from a CUDA runtime, one method a
-//! CUDA call, and its own [`Kernels`].
+//! CUDA call, its [`Graphs`], and its own [`Kernels`].
 //!
 //! pinlane is written against [`Driver`]; nothing in it can tell which driver it has. Two exist: a
 //! thin layer over the CUDA runtime, in pinlane itself, and the emulated device, a CUDA runtime in
@@ -31,6 +31,8 @@ use std::ptr::NonNull;
 mod call;
 mod codes;
 #[allow(unsafe_code)]
+mod graphs;
+#[allow(unsafe_code)]
 mod kernels;
 pub mod reference;
 #[allow(unsafe_code)]
@@ -38,6 +40,7 @@ mod types;
 
 pub use call::Call;
 pub use codes::CudaCode;
+pub use graphs::{Graphs, RawGraph, RawNode};
 pub use kernels::Kernels;
 pub use types::{
     Attribute, Capture, CopyKind, DevicePtr, DriverResult, HostFlags, HostFunction, Item, Layer,
@@ -70,7 +73,7 @@ pub const SOURCES: [&str; 2] = [file!(), env!("CARGO_MANIFEST_DIR")];
 /// * **valid until retired**: the memory stays allocated, and is not accessed by the host in a
 ///   conflicting way, until the operation is complete on the device.
 #[allow(unsafe_code)]
-pub unsafe trait Driver: Kernels + Any + Send + Sync {
+pub unsafe trait Driver: Kernels + Graphs + Any + Send + Sync {
     /// How many devices there are. `cudaGetDeviceCount`
     fn device_count(&self) -> DriverResult<i32>;
 

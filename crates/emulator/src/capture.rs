@@ -18,13 +18,13 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, Capture, DriverResult, Ordinal};
 
 /// Codes of captures that nothing but the emulated device returns (`cudaErrorIllegalState`,
-/// `cudaErrorStreamCapture{Merge,Unmatched,Unjoined,Isolation,WrongThread}`).
+/// `cudaErrorStreamCapture{Merge,Unmatched,Unjoined,Isolation}`).
 const ILLEGAL_STATE: CudaCode = CudaCode(401);
 const MERGE: CudaCode = CudaCode(902);
 const UNMATCHED: CudaCode = CudaCode(903);
 const UNJOINED: CudaCode = CudaCode(904);
 const ISOLATION: CudaCode = CudaCode(905);
-const WRONG_THREAD: CudaCode = CudaCode(908);
+
 
 impl Machine {
     /// Starts a capture.
@@ -60,7 +60,7 @@ impl Machine {
             return Err(UNMATCHED);
         }
         let code = if state.mode != CaptureMode::Relaxed && state.thread != this_thread() {
-            WRONG_THREAD // seen on an H100: the capture has ended all the same
+            CudaCode::STREAM_CAPTURE_WRONG_THREAD // seen on an H100: the capture has ended all the same
         } else if state.invalidated {
             CudaCode::STREAM_CAPTURE_INVALIDATED
         } else if !state.forks.is_joined(key) {

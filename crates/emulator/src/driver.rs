@@ -5,12 +5,13 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use super::emulator::Emulator;
+use super::machine::CaptureMode;
 use super::memory::host::{Access, HostPtr, HostUse};
 use super::races::RacingAccess;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
-    Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, HostFunction,
-    Item, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+    Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, Graphs, HostFlags,
+    HostFunction, Item, Ordinal, Poll, RawEvent, RawGraph, RawNode, RawStream, StreamFlags,
 };
 
 /// Methods of the seam that forward to the machine's method of the same name. `checked` marks those
@@ -182,5 +183,64 @@ unsafe impl Driver for Emulator {
             machine.report_races();
             machine.open_to_host(ptr.addr(), bytes);
         });
+    }
+}
+
+// SAFETY: a captured operation runs as one that is enqueued, at each launch, and in the order of the
+// capture (`graphs`).
+unsafe impl Graphs for Emulator {
+    unsafe fn capture_begin(&self, stream: RawStream) -> DriverResult<()> {
+        self.on_stream(Call::CaptureBegin, stream, |machine, key| {
+            machine.begin_capture(key, CaptureMode::Relaxed)
+        })
+    }
+
+    unsafe fn capture_node(&self, stream: RawStream) -> DriverResult<Option<RawNode>> {
+        self.on_stream(Call::CaptureNode, stream, |machine, key| Ok(machine.captured_last(key)))
+    }
+
+    unsafe fn capture_end(&self, stream: RawStream) -> DriverResult<RawGraph> {
+        self.on_stream(Call::CaptureEnd, stream, |machine, key| {
+            let (graph, _) = machine.end_capture(key)?;
+            match machine.instantiate(graph, false) {
+                Ok(executable) => Ok(RawGraph {
+                    device: stream.device,
+                    graph: machine.graphs.handle(graph),
+                    executable: machine.graphs.handle(executable),
+                }),
+                Err(code) => {
+                    machine.drop_graph(graph);
+                    Err(code)
+                }
+            }
+        })
+    }
+
+    unsafe fn graph_set_copy(
+        &self,
+        graph: RawGraph,
+        node: RawNode,
+        kind: CopyKind,
+        copy: Item,
+    ) -> DriverResult<()> {
+        self.call(Call::GraphSetCopy, graph.device, |machine| {
+            let graph = machine.graph("GraphSetCopy", graph.executable)?;
+            machine.set_copy_of(graph, node.0, kind, copy)
+        })
+    }
+
+    unsafe fn graph_launch(&self, graph: RawGraph, stream: RawStream) -> DriverResult<()> {
+        // SAFETY: promised by the caller.
+        unsafe { self.graph_launch(graph.executable, stream) }
+    }
+
+    unsafe fn graph_destroy(&self, graph: RawGraph) -> DriverResult<()> {
+        self.call(Call::GraphDestroy, graph.device, |machine| {
+            for handle in [graph.executable, graph.graph] {
+                let key = machine.graph("GraphDestroy", handle)?;
+                machine.drop_graph(key);
+            }
+            Ok(())
+        })
     }
 }

@@ -11,11 +11,11 @@
 use super::machine::{Executable, Graph, Machine, Node};
 use super::memory::host::HostUse;
 use super::memory::made::MadeOnDevice;
-use super::operation::Action;
+use super::operation::{Action, Transfer};
 use super::races::MemoryKind;
 use super::words::slots::Key;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{DevicePtr, DriverResult, Ordinal};
+use pinlane_driver::{Call, DevicePtr, DriverResult, Ordinal};
 
 /// The memory that nodes allocate.
 fn allocated(nodes: &[Node]) -> impl Iterator<Item = DevicePtr> {
@@ -47,6 +47,39 @@ impl Machine {
         allocated(&nodes).for_each(|ptr| self.memory.shared_with_graph(ptr));
         let executable = Executable { graph: key, held, frees_on_launch, launched: None };
         Ok(self.graphs.insert(Graph { nodes, executable: Some(executable) }))
+    }
+
+    /// Gives a copy of an executable graph other addresses, for the launches to come. It is the node
+    /// that the graph's capture has numbered so.
+    pub(super) fn set_copy(
+        &mut self,
+        graph: Key,
+        node: u64,
+        call: Call,
+        transfer: Transfer,
+    ) -> DriverResult<()> {
+        let found = self.graphs.get_mut(graph).expect("found by the caller");
+        let executable = found.executable.as_mut().ok_or(CudaCode::INVALID_VALUE)?;
+        let node = found.nodes.iter_mut().find(|one| one.number == node);
+        let action = &mut node.ok_or(CudaCode::INVALID_VALUE)?.action;
+        match action {
+            Action::Copy(was, old) if *was == call && old.bytes() == transfer.bytes() => {}
+            _ => return Err(CudaCode::INVALID_VALUE),
+        }
+        let new = Action::Copy(call, transfer);
+        let old = std::mem::replace(action, new.clone());
+        let given_up = old.host_claims().filter_map(|host| {
+            let is_it = |held: &(HostUse, u64)| held.0.ptr == host.ptr && held.0.bytes == host.bytes;
+            Some(executable.held.swap_remove(executable.held.iter().position(is_it)?))
+        });
+        let given_up: Vec<_> = given_up.collect();
+        self.end_uses(&given_up);
+        let id = self.next_operation();
+        let held: Vec<_> = new.host_claims().map(|host| (host.clone(), id)).collect();
+        held.iter().for_each(|(host, id)| self.host.begin_use(host, *id));
+        let found = self.graphs.get_mut(graph).and_then(|graph| graph.executable.as_mut());
+        found.expect("found above").held.extend(held);
+        Ok(())
     }
 
     pub(super) fn drop_graph(&mut self, key: Key) {

@@ -8,15 +8,18 @@ pub struct CUmemLocation {
 pub type CUresult = ::core::ffi::c_uint;
 pub type CUdevice_attribute = ::core::ffi::c_uint;
 pub type CUdriverProcAddressQueryResult = ::core::ffi::c_uint;
+pub type CUarray_format = ::core::ffi::c_uint;
 pub type CUmemAccess_flags = ::core::ffi::c_uint;
 pub type CUmemAllocationHandleType = ::core::ffi::c_uint;
 pub type CUmemLocationType = ::core::ffi::c_uint;
+pub type CUmemorytype = ::core::ffi::c_uint;
 pub type CUmemcpySrcAccessOrder = ::core::ffi::c_uint;
 pub type CUstreamCaptureMode = ::core::ffi::c_uint;
 pub type CUstreamCaptureStatus = ::core::ffi::c_uint;
 
 pub type cuuint64_t = u64;
 pub type CUdeviceptr_v2 = ::core::ffi::c_ulonglong;
+pub type CUdeviceptr = CUdeviceptr_v2;
 pub type CUdevice_v1 = ::core::ffi::c_int;
 #[repr(C)]
 #[derive(Debug)]
@@ -38,6 +41,12 @@ pub struct CUfunc_st {
 pub type CUfunction = *mut CUfunc_st;
 #[repr(C)]
 #[derive(Debug)]
+pub struct CUarray_st {
+    _unused: [u8; 0],
+}
+pub type CUarray = *mut CUarray_st;
+#[repr(C)]
+#[derive(Debug)]
 pub struct CUevent_st {
     _unused: [u8; 0],
 }
@@ -50,6 +59,24 @@ pub struct CUstream_st {
 pub type CUstream = *mut CUstream_st;
 #[repr(C)]
 #[derive(Debug)]
+pub struct CUgraph_st {
+    _unused: [u8; 0],
+}
+pub type CUgraph = *mut CUgraph_st;
+#[repr(C)]
+#[derive(Debug)]
+pub struct CUgraphNode_st {
+    _unused: [u8; 0],
+}
+pub type CUgraphNode = *mut CUgraphNode_st;
+#[repr(C)]
+#[derive(Debug)]
+pub struct CUgraphExec_st {
+    _unused: [u8; 0],
+}
+pub type CUgraphExec = *mut CUgraphExec_st;
+#[repr(C)]
+#[derive(Debug)]
 pub struct CUmemPoolHandle_st {
     _unused: [u8; 0],
 }
@@ -57,6 +84,35 @@ pub type CUmemoryPool = *mut CUmemPoolHandle_st;
 pub type CUhostFn = ::core::option::Option<
     unsafe extern "C" fn(userData: *mut ::core::ffi::c_void),
 >;
+#[repr(C)]
+pub struct CUDA_MEMCPY3D_st {
+    pub srcXInBytes: usize,
+    pub srcY: usize,
+    pub srcZ: usize,
+    pub srcLOD: usize,
+    pub srcMemoryType: CUmemorytype,
+    pub srcHost: *const ::core::ffi::c_void,
+    pub srcDevice: CUdeviceptr,
+    pub srcArray: CUarray,
+    pub reserved0: *mut ::core::ffi::c_void,
+    pub srcPitch: usize,
+    pub srcHeight: usize,
+    pub dstXInBytes: usize,
+    pub dstY: usize,
+    pub dstZ: usize,
+    pub dstLOD: usize,
+    pub dstMemoryType: CUmemorytype,
+    pub dstHost: *mut ::core::ffi::c_void,
+    pub dstDevice: CUdeviceptr,
+    pub dstArray: CUarray,
+    pub reserved1: *mut ::core::ffi::c_void,
+    pub dstPitch: usize,
+    pub dstHeight: usize,
+    pub WidthInBytes: usize,
+    pub Height: usize,
+    pub Depth: usize,
+}
+pub type CUDA_MEMCPY3D_v2 = CUDA_MEMCPY3D_st;
 #[repr(C)]
 pub struct CUmemAccessDesc_st {
     pub location: CUmemLocation,
@@ -196,6 +252,27 @@ pub type PFN_cuEventElapsedTime_v2000 = ::core::option::Option<
         hEnd: CUevent,
     ) -> CUresult,
 >;
+pub type PFN_cuGraphInstantiateWithFlags_v11040 = ::core::option::Option<
+    unsafe extern "C" fn(
+        phGraphExec: *mut CUgraphExec,
+        hGraph: CUgraph,
+        flags: ::core::ffi::c_ulonglong,
+    ) -> CUresult,
+>;
+pub type PFN_cuGraphExecMemcpyNodeSetParams_v10020 = ::core::option::Option<
+    unsafe extern "C" fn(
+        hGraphExec: CUgraphExec,
+        hNode: CUgraphNode,
+        copyParams: *const CUDA_MEMCPY3D_v2,
+        ctx: CUcontext,
+    ) -> CUresult,
+>;
+pub type PFN_cuGraphExecDestroy_v10000 = ::core::option::Option<
+    unsafe extern "C" fn(hGraphExec: CUgraphExec) -> CUresult,
+>;
+pub type PFN_cuGraphDestroy_v10000 = ::core::option::Option<
+    unsafe extern "C" fn(hGraph: CUgraph) -> CUresult,
+>;
 pub type PFN_cuDeviceCanAccessPeer_v4000 = ::core::option::Option<
     unsafe extern "C" fn(
         canAccessPeer: *mut ::core::ffi::c_int,
@@ -308,11 +385,30 @@ pub type PFN_cuLaunchHostFunc_v10000 = ::core::option::Option<
         userData: *mut ::core::ffi::c_void,
     ) -> CUresult,
 >;
+pub type PFN_cuStreamBeginCapture_v10010 = ::core::option::Option<
+    unsafe extern "C" fn(hStream: CUstream, mode: CUstreamCaptureMode) -> CUresult,
+>;
+pub type PFN_cuStreamEndCapture_v10000 = ::core::option::Option<
+    unsafe extern "C" fn(hStream: CUstream, phGraph: *mut CUgraph) -> CUresult,
+>;
 pub type PFN_cuStreamIsCapturing_v10000 = ::core::option::Option<
     unsafe extern "C" fn(
         hStream: CUstream,
         captureStatus: *mut CUstreamCaptureStatus,
     ) -> CUresult,
+>;
+pub type PFN_cuStreamGetCaptureInfo_v11030 = ::core::option::Option<
+    unsafe extern "C" fn(
+        hStream: CUstream,
+        captureStatus_out: *mut CUstreamCaptureStatus,
+        id_out: *mut cuuint64_t,
+        graph_out: *mut CUgraph,
+        dependencies_out: *mut *const CUgraphNode,
+        numDependencies_out: *mut usize,
+    ) -> CUresult,
+>;
+pub type PFN_cuGraphLaunch_v10000 = ::core::option::Option<
+    unsafe extern "C" fn(hGraph: CUgraphExec, hStream: CUstream) -> CUresult,
 >;
 pub type PFN_cuMemFreeAsync_v11020 = ::core::option::Option<
     unsafe extern "C" fn(dptr: CUdeviceptr_v2, hStream: CUstream) -> CUresult,
@@ -338,6 +434,7 @@ pub const CAPTURE_RELAXED: ::core::ffi::c_uint = 2;
 pub const CAPTURE_NONE: ::core::ffi::c_uint = 0;
 pub const CAPTURE_ACTIVE: ::core::ffi::c_uint = 1;
 pub const CAPTURE_INVALIDATED: ::core::ffi::c_uint = 2;
+pub const MEMORY_UNIFIED: ::core::ffi::c_uint = 4;
 pub const LOCATION_INVALID: ::core::ffi::c_uint = 0;
 pub const LOCATION_DEVICE: ::core::ffi::c_uint = 1;
 pub const ACCESS_READ_WRITE: ::core::ffi::c_uint = 3;

@@ -2,10 +2,13 @@
 
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
-use crate::machine::{CaptureMode, Machine};
+use super::ranges::transfer;
+use crate::machine::{CaptureMode, Machine, Node};
+use crate::memory::host::{Access, HostPtr, HostUse};
+use crate::operation::Transfer;
 use crate::words::slots::Key;
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Call, Capture, DriverResult, RawStream};
+use pinlane_driver::{Call, Capture, CopyKind, DriverResult, Item, RawNode, RawStream};
 
 /// What the handle of a node ends with; before it stands the node's number.
 const NODE_TAG: usize = 0xd;
@@ -189,9 +192,30 @@ impl Emulator {
     ///
     /// * What its operations use is as valid as at the calls that were captured.
     pub unsafe fn graph_launch(&self, graph: usize, stream: RawStream) -> DriverResult<()> {
-        self.on_stream(Call::Busy, stream, |machine, key| {
+        self.on_stream(Call::GraphLaunch, stream, |machine, key| {
             let graph = machine.graph(self.call_name(), graph)?;
             machine.launch_graph(graph, key)
+        })
+    }
+
+    /// Gives a copy of an executable graph other addresses of the same kinds of memory, for the
+    /// launches to come. `node` is the handle of its node in the graph that was captured.
+    /// `cudaGraphExecMemcpyNodeSetParams1D`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such node, or it is no copy of this kind and
+    /// length. With a finding: there is no such graph, or the copy itself would be refused.
+    pub fn graph_set_copy(
+        &self,
+        graph: usize,
+        node: usize,
+        kind: CopyKind,
+        copy: Item,
+    ) -> DriverResult<()> {
+        self.with(|machine| {
+            let graph = machine.graph(self.call_name(), graph)?;
+            machine.set_copy_of(graph, node, kind, copy)
         })
     }
 
@@ -219,7 +243,53 @@ fn handle_of(number: u64) -> usize {
 }
 
 impl Machine {
-    fn graph(&mut self, call: &str, handle: usize) -> DriverResult<Key> {
+    /// The only node that the next one of a captured stream depends on.
+    pub(crate) fn captured_last(&self, key: Key) -> Option<RawNode> {
+        let capture = self.captures.get(self.streams.get(key)?.capture?)?;
+        match capture.forks.before_next(key) {
+            [only] => Some(RawNode(handle_of(*only))),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn set_copy_of(
+        &mut self,
+        graph: Key,
+        node: usize,
+        kind: CopyKind,
+        copy: Item,
+    ) -> DriverResult<()> {
+        let stream = self.devices[0].legacy; // for messages
+        let bytes = copy.bytes as usize;
+        let host = |address: u64| {
+            HostPtr(std::ptr::with_exposed_provenance_mut::<u8>(address as usize))
+        };
+        let (call, transfer) = match kind {
+            CopyKind::H2D => {
+                let host = HostUse::new(host(copy.src), bytes, Access::Read);
+                self.check_page_locked(Call::CopyH2D, stream, &host)?;
+                (Call::CopyH2D, transfer(host, copy.dst))
+            }
+            CopyKind::D2H => {
+                let host = HostUse::new(host(copy.dst), bytes, Access::Write);
+                self.check_page_locked(Call::CopyD2H, stream, &host)?;
+                (Call::CopyD2H, transfer(host, copy.src))
+            }
+            CopyKind::D2D => {
+                let (dst, src) = (copy.dst, copy.src);
+                let device = self.memory.device_of(src).ok_or(CudaCode::INVALID_VALUE)?;
+                let call = Call::CopyD2D;
+                self.check_across(call, stream, (dst, device), (src, device), bytes)?;
+                (call, Transfer::Across { dst, src, bytes })
+            }
+        };
+        let is_it = |one: &&Node| handle_of(one.number) == node;
+        let nodes = &self.graphs.get(graph).expect("found by the caller").nodes;
+        let node = nodes.iter().find(is_it).ok_or(CudaCode::INVALID_VALUE)?.number;
+        self.set_copy(graph, node, call, transfer)
+    }
+
+    pub(crate) fn graph(&mut self, call: &str, handle: usize) -> DriverResult<Key> {
         match self.graphs.find(handle) {
             Some((key, _)) => Ok(key),
             None if handle == 0 => Err(CudaCode::INVALID_VALUE),

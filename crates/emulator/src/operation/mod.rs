@@ -165,6 +165,19 @@ pub(crate) enum Transfer {
     },
 }
 
+impl Transfer {
+    /// How many bytes are copied.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Transfer::In { src: Source::Host(host), .. } | Transfer::Out { dst: host, .. } => {
+                host.bytes
+            }
+            Transfer::In { src: Source::Taken { bytes, .. }, .. } => bytes.len(),
+            Transfer::Across { bytes, .. } => *bytes,
+        }
+    }
+}
+
 /// Where an upload gets its bytes.
 #[derive(Clone, Debug)]
 pub(crate) enum Source {
