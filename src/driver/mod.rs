@@ -18,9 +18,9 @@ pub use self::gpu::cuda;
 
 #[doc(inline)]
 pub use pinlane_driver::{
-    Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, HostFunction,
-    Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawStream, RowIndex, RowMove,
-    StreamFlags, reference,
+    Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, Graphs, HostFlags,
+    HostFunction, Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawGraph, RawNode,
+    RawStream, RowIndex, RowMove, StreamFlags, reference,
 };
 
 #[cfg(feature = "emulated")]

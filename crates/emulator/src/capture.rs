@@ -25,7 +25,6 @@ const UNMATCHED: CudaCode = CudaCode(903);
 const UNJOINED: CudaCode = CudaCode(904);
 const ISOLATION: CudaCode = CudaCode(905);
 
-
 impl Machine {
     /// Starts a capture.
     pub(super) fn begin_capture(&mut self, key: Key, mode: CaptureMode) -> DriverResult<()> {

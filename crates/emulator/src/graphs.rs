@@ -69,7 +69,8 @@ impl Machine {
         let new = Action::Copy(call, transfer);
         let old = std::mem::replace(action, new.clone());
         let given_up = old.host_claims().filter_map(|host| {
-            let is_it = |held: &(HostUse, u64)| held.0.ptr == host.ptr && held.0.bytes == host.bytes;
+            let is_it =
+                |held: &(HostUse, u64)| held.0.ptr == host.ptr && held.0.bytes == host.bytes;
             Some(executable.held.swap_remove(executable.held.iter().position(is_it)?))
         });
         let given_up: Vec<_> = given_up.collect();

@@ -5,10 +5,10 @@
 //!
 //! What both have lies beside them: the driver of the process ([`instance`]), how kernels are
 //! launched ([`launch`]), when device memory comes from a pool ([`early`]) and what to do without
-//! one ([`unpooled`]), batches of copies ([`batch`]), the driver's functions ([`functions`]), and
-//! the seam's types as CUDA's ([`words`]).
+//! one ([`unpooled`]), batches of copies ([`batch`]), [`graphs`], the driver's functions
+//! ([`functions`]), and the seam's types as CUDA's ([`words`]).
 //!
-//! Each way has a module `memory` and a module `kernels` with the same functions, for those above.
+//! Each way has modules `memory`, `kernels` and `graphs` with the same functions, for those above.
 
 mod batch;
 #[rustfmt::skip]
@@ -16,6 +16,7 @@ mod batch;
 mod driver_api;
 mod early;
 mod functions;
+mod graphs;
 mod instance;
 mod kernel;
 mod launch;

@@ -1,8 +1,8 @@
 //! Captures and graphs (rules 32 to 34).
 
+use super::ranges::transfer;
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
-use super::ranges::transfer;
 use crate::machine::{CaptureMode, Machine, Node};
 use crate::memory::host::{Access, HostPtr, HostUse};
 use crate::operation::Transfer;
@@ -261,9 +261,8 @@ impl Machine {
     ) -> DriverResult<()> {
         let stream = self.devices[0].legacy; // for messages
         let bytes = copy.bytes as usize;
-        let host = |address: u64| {
-            HostPtr(std::ptr::with_exposed_provenance_mut::<u8>(address as usize))
-        };
+        let host =
+            |address: u64| HostPtr(std::ptr::with_exposed_provenance_mut::<u8>(address as usize));
         let (call, transfer) = match kind {
             CopyKind::H2D => {
                 let host = HostUse::new(host(copy.src), bytes, Access::Read);

@@ -13,6 +13,7 @@ use super::super::driver_api::{
     PFN_cuMemcpyBatchAsync_v12080,
 };
 use super::super::functions::{Search, function};
+use super::super::graphs;
 use super::context::{Context, Device};
 use super::table::{Functions, result};
 use crate::error::CudaCode;
@@ -33,6 +34,7 @@ pub(super) struct Library {
     pub(super) functions: Functions,
     /// If the driver has it.
     pub(super) copy_batch: Option<CopyBatch>,
+    pub(super) graphs: graphs::Functions,
     devices: Box<[Device]>,
 }
 
@@ -162,10 +164,13 @@ impl Opened {
         let search = self.symbol(c"cuGetProcAddress_v2").ok_or(CudaCode::INSUFFICIENT_DRIVER)?;
         // SAFETY: the symbol has this signature.
         let search = Search(unsafe { function::<PFN_cuGetProcAddress_v12000>(search) });
-        let functions = Functions::find(search).map_err(|code| match CudaCode(code as i32) {
+        let unfit = |code| match CudaCode(code as i32) {
             CudaCode::STUB_LIBRARY => CudaCode::STUB_LIBRARY,
             _ => CudaCode::INSUFFICIENT_DRIVER,
-        })?;
+        };
+        let functions = Functions::find(search).map_err(unfit)?;
+        let find = |name: &CStr, version| search.find(name, version);
+        let graphs = graphs::Functions::find(find).map_err(unfit)?;
         // SAFETY: takes flags, which must be 0.
         result(unsafe { (functions.init)(0) })?;
         let mut count = 0;
@@ -177,6 +182,6 @@ impl Opened {
         // SAFETY: the driver's function of this name and version has this signature.
         let copy_batch =
             copy_batch.map(|at| unsafe { function::<PFN_cuMemcpyBatchAsync_v12080>(at) });
-        Ok(Library { functions, copy_batch, devices })
+        Ok(Library { functions, copy_batch, graphs, devices })
     }
 }

@@ -10,6 +10,7 @@
 //! * Output parameters are read only after success.
 
 mod context;
+pub(super) mod graphs;
 pub(super) mod kernels;
 mod library;
 pub(super) mod memory;

@@ -13,7 +13,7 @@ use super::entry;
 use super::sys;
 use super::thread::call_with_device;
 use crate::error::CudaCode;
-use pinlane_driver::{DriverResult, Item, RawStream};
+use pinlane_driver::{DriverResult, Item, Ordinal, RawStream};
 
 /// What the call returns if no device is current on the thread: `CUDA_ERROR_INVALID_VALUE` or
 /// `CUDA_ERROR_INVALID_CONTEXT`. Nothing was then enqueued.
@@ -48,17 +48,25 @@ pub(super) unsafe fn copy(stream: RawStream, copies: &[Item]) -> DriverResult<()
     let function = entry_point()?.ok_or(CudaCode::NOT_SUPPORTED)?;
     call_with_device(stream, move || {
         // SAFETY: live stream, valid ranges that do not overlap: promised by the caller.
-        let mut enqueue = || unsafe { batch.enqueue(function, stream) };
-        match enqueue() {
-            code if PERHAPS_NO_CONTEXT.contains(&code) => {
-                // No device was current, so there is nothing to restore. Any runtime call would
-                // have made one current too. SAFETY: takes a number and checks it.
-                match unsafe { sys::cudaSetDevice(stream.device) } {
-                    sys::cudaError::cudaSuccess => sys::cudaError(enqueue()),
-                    code => code,
-                }
-            }
-            code => sys::cudaError(code),
-        }
+        with_device_current(stream.device, || unsafe { batch.enqueue(function, stream) })
     })
+}
+
+/// Makes a call of the driver API; if the thread may have no device, makes one current and calls
+/// again.
+pub(super) fn with_device_current(
+    device: Ordinal,
+    mut call: impl FnMut() -> c_uint,
+) -> sys::cudaError {
+    match call() {
+        code if PERHAPS_NO_CONTEXT.contains(&code) => {
+            // No device was current, so there is nothing to restore. Any runtime call would have
+            // made one current too. SAFETY: takes a number and checks it.
+            match unsafe { sys::cudaSetDevice(device) } {
+                sys::cudaError::cudaSuccess => sys::cudaError(call()),
+                code => code,
+            }
+        }
+        code => sys::cudaError(code),
+    }
 }

@@ -18,6 +18,7 @@
 mod batch;
 mod convert;
 mod entry;
+pub(super) mod graphs;
 pub(super) mod kernels;
 pub(super) mod memory;
 mod pool;

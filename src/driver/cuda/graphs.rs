@@ -1,0 +1,210 @@
+//! Graphs, by functions of the driver API that every driver since 12.0 has.
+//!
+//! The runtime's functions have changed their signatures with 12.0 and 13.0. Its handles are the
+//! driver's.
+
+use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ptr::{NonNull, null_mut};
+
+use super::driver_api::*;
+use super::functions::{Function, function};
+use super::instance::CudaDriver;
+use super::way::graphs::{with_graphs, with_graphs_on};
+use super::words::stream_of;
+use pinlane_driver::{CopyKind, DriverResult, Graphs, Item, RawGraph, RawNode, RawStream};
+
+/// Declares the functions, each with the version of CUDA whose signature it is.
+macro_rules! functions {
+    ($($field:ident: $name:literal $version:literal $type:ident;)*) => {
+        /// The driver's functions for graphs.
+        pub(super) struct Functions {
+            $($field: Function<$type>,)*
+        }
+
+        impl Functions {
+            /// Finds them all by `find`, which gives the driver's function of a name and version.
+            pub(super) fn find<E>(
+                mut find: impl FnMut(&CStr, c_int) -> Result<NonNull<c_void>, E>,
+            ) -> Result<Functions, E> {
+                // SAFETY: the driver's functions of these names and versions have these signatures.
+                unsafe {
+                    Ok(Functions { $($field: function::<$type>(find($name, $version)?),)* })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    current: c"cuCtxGetCurrent" 4000 PFN_cuCtxGetCurrent_v4000;
+    begin: c"cuStreamBeginCapture" 10010 PFN_cuStreamBeginCapture_v10010;
+    info: c"cuStreamGetCaptureInfo" 11030 PFN_cuStreamGetCaptureInfo_v11030;
+    end: c"cuStreamEndCapture" 10000 PFN_cuStreamEndCapture_v10000;
+    instantiate: c"cuGraphInstantiateWithFlags" 11040 PFN_cuGraphInstantiateWithFlags_v11040;
+    set_copy: c"cuGraphExecMemcpyNodeSetParams" 10020 PFN_cuGraphExecMemcpyNodeSetParams_v10020;
+    launch: c"cuGraphLaunch" 10000 PFN_cuGraphLaunch_v10000;
+    destroy_executable: c"cuGraphExecDestroy" 10000 PFN_cuGraphExecDestroy_v10000;
+    destroy: c"cuGraphDestroy" 10000 PFN_cuGraphDestroy_v10000;
+}
+
+fn graph_of(handle: usize) -> CUgraph {
+    std::ptr::with_exposed_provenance_mut(handle)
+}
+
+fn executable_of(handle: usize) -> CUgraphExec {
+    std::ptr::with_exposed_provenance_mut(handle)
+}
+
+/// A graph, until it is given out.
+struct Captured(usize);
+
+impl Captured {
+    /// The graph of a capture, which ends.
+    fn end(functions: &Functions, stream: RawStream) -> Result<Self, c_uint> {
+        let mut graph = null_mut();
+        // SAFETY: a live stream, and a live place for the call to write.
+        let code = unsafe { (functions.end)(stream_of(stream), &mut graph) };
+        if code == 0 { Ok(Captured(graph.expose_provenance())) } else { Err(code) }
+    }
+
+    /// The executable graph of it, or nothing at all.
+    fn instantiate(self, functions: &Functions) -> Result<(usize, usize), c_uint> {
+        let mut executable: CUgraphExec = null_mut();
+        // SAFETY: a live graph, and a live place for the call to write; no flags.
+        let code = unsafe { (functions.instantiate)(&mut executable, graph_of(self.0), 0) };
+        if code == 0 {
+            return Ok((self.0, executable.expose_provenance()));
+        }
+        // SAFETY: a live graph that nothing else has.
+        let _ = unsafe { (functions.destroy)(graph_of(self.0)) };
+        Err(code)
+    }
+}
+
+/// One row of bytes, as the function takes it.
+fn parameters(kind: CopyKind, copy: Item) -> CUDA_MEMCPY3D_v2 {
+    let host = |address: u64| std::ptr::with_exposed_provenance_mut::<c_void>(address as usize);
+    let (from_host, to_host) = (kind == CopyKind::H2D, kind == CopyKind::D2H);
+    let memory = |is_host| if is_host { MEMORY_HOST } else { MEMORY_DEVICE };
+    let bytes = copy.bytes as usize;
+    CUDA_MEMCPY3D_v2 {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: memory(from_host),
+        srcHost: if from_host { host(copy.src) } else { null_mut() },
+        srcDevice: if from_host { 0 } else { copy.src },
+        srcArray: null_mut(),
+        reserved0: null_mut(),
+        srcPitch: bytes,
+        srcHeight: 1,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: memory(to_host),
+        dstHost: if to_host { host(copy.dst) } else { null_mut() },
+        dstDevice: if to_host { 0 } else { copy.dst },
+        dstArray: null_mut(),
+        reserved1: null_mut(),
+        dstPitch: bytes,
+        dstHeight: 1,
+        WidthInBytes: bytes,
+        Height: 1,
+        Depth: 1,
+    }
+}
+
+// SAFETY: each method makes the calls that the trait names for it, and returns success only if they
+// do.
+unsafe impl Graphs for CudaDriver {
+    unsafe fn capture_begin(&self, stream: RawStream) -> DriverResult<()> {
+        // SAFETY: a live stream that may be captured: promised by the caller.
+        with_graphs(stream.device, |functions| unsafe {
+            (functions.begin)(stream_of(stream), CAPTURE_RELAXED)
+        })
+    }
+
+    unsafe fn capture_node(&self, stream: RawStream) -> DriverResult<Option<RawNode>> {
+        let mut node = None;
+        with_graphs(stream.device, |functions| {
+            let (mut status, mut id, mut graph) = (CAPTURE_NONE, 0, null_mut());
+            let (mut nodes, mut count) = (std::ptr::null(), 0);
+            // SAFETY: a live stream, promised by the caller, and live places for the call to write.
+            let code = unsafe {
+                (functions.info)(
+                    stream_of(stream),
+                    &mut status,
+                    &mut id,
+                    &mut graph,
+                    &mut nodes,
+                    &mut count,
+                )
+            };
+            if code == 0 && status == CAPTURE_ACTIVE && count == 1 {
+                // SAFETY: after success there are `count` nodes, until the next call for the stream.
+                node = Some(RawNode(unsafe { *nodes }.expose_provenance()));
+            }
+            code
+        })?;
+        Ok(node)
+    }
+
+    unsafe fn capture_end(&self, stream: RawStream) -> DriverResult<RawGraph> {
+        let mut made = (0, 0);
+        with_graphs(stream.device, |functions| {
+            let ended = Captured::end(functions, stream);
+            match ended.and_then(|captured| captured.instantiate(functions)) {
+                Ok(handles) => {
+                    made = handles;
+                    0
+                }
+                Err(code) => code,
+            }
+        })?;
+        Ok(RawGraph { device: stream.device, graph: made.0, executable: made.1 })
+    }
+
+    unsafe fn graph_set_copy(
+        &self,
+        graph: RawGraph,
+        node: RawNode,
+        kind: CopyKind,
+        copy: Item,
+    ) -> DriverResult<()> {
+        with_graphs(graph.device, |functions| {
+            let parameters = parameters(kind, copy);
+            let node: CUgraphNode = std::ptr::with_exposed_provenance_mut(node.0);
+            let mut context = null_mut();
+            // SAFETY: a live place for the call to write.
+            match unsafe { (functions.current)(&mut context) } {
+                // SAFETY: a live graph and a node of it, and a copy of the node's kind: promised by
+                // the caller; the device's context.
+                0 => unsafe {
+                    let graph = executable_of(graph.executable);
+                    (functions.set_copy)(graph, node, &parameters, context)
+                },
+                code => code,
+            }
+        })
+    }
+
+    unsafe fn graph_launch(&self, graph: RawGraph, stream: RawStream) -> DriverResult<()> {
+        // SAFETY: a live graph and a live stream of its device: promised by the caller.
+        with_graphs_on(stream, |functions| unsafe {
+            (functions.launch)(executable_of(graph.executable), stream_of(stream))
+        })
+    }
+
+    unsafe fn graph_destroy(&self, graph: RawGraph) -> DriverResult<()> {
+        with_graphs(graph.device, |functions| {
+            // SAFETY: live, and not used afterwards: promised by the caller.
+            let code = unsafe { (functions.destroy_executable)(executable_of(graph.executable)) };
+            // SAFETY: as above.
+            match (code, unsafe { (functions.destroy)(graph_of(graph.graph)) }) {
+                (0, code) | (code, _) => code,
+            }
+        })
+    }
+}

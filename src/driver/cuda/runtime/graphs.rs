@@ -1,0 +1,38 @@
+//! The driver's functions for graphs, in a program of the runtime.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::OnceLock;
+
+use super::super::graphs::Functions;
+use super::batch::with_device_current;
+use super::entry;
+use super::thread::call_with_device;
+use pinlane_driver::{CudaCode, DriverResult, Ordinal, RawStream};
+
+fn functions() -> DriverResult<&'static Functions> {
+    static FOUND: OnceLock<Functions> = OnceLock::new();
+    if let Some(found) = FOUND.get() {
+        return Ok(found);
+    }
+    let found = Functions::find(|name, version: c_int| {
+        entry::find(name, version)?.ok_or(CudaCode::NOT_SUPPORTED)
+    })?;
+    Ok(FOUND.get_or_init(|| found))
+}
+
+/// Calls functions for graphs, with the device current.
+pub(in super::super) fn with_graphs(
+    device: Ordinal,
+    call: impl FnMut(&Functions) -> c_uint + Send,
+) -> DriverResult<()> {
+    with_graphs_on(RawStream { device, handle: RawStream::LEGACY }, call)
+}
+
+/// The same, for calls that name the stream.
+pub(in super::super) fn with_graphs_on(
+    stream: RawStream,
+    mut call: impl FnMut(&Functions) -> c_uint + Send,
+) -> DriverResult<()> {
+    let functions = functions()?;
+    call_with_device(stream, move || with_device_current(stream.device, || call(functions)))
+}
