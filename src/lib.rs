@@ -53,6 +53,8 @@ mod error;
 #[allow(unsafe_code)]
 pub mod file;
 #[allow(unsafe_code)]
+pub mod graph;
+#[allow(unsafe_code)]
 pub mod memory;
 mod notice;
 #[allow(unsafe_code)]
@@ -77,6 +79,7 @@ pub use device::{Device, DeviceInfo, MemoryInfo};
 pub use driver::emulated;
 pub use driver::reference::checksum;
 pub use error::{CudaCode, Error, ErrorKind, Refused, Result};
+pub use graph::{Capture, Graph};
 pub use memory::{
     DeviceBuf, DeviceSlice, DeviceSliceMut, FrozenBuf, PinnedBuf, PinnedSlice, PinnedSliceMut,
     Registered,

@@ -232,6 +232,21 @@ impl<T: Pod> DeviceBuf<T> {
         &self.region
     }
 
+    /// A range of bytes, as a part of an operation.
+    pub(crate) fn operand_of(&self, bytes: Range<usize>, access: Access) -> Operand<'_> {
+        self.region.operand(bytes, access)
+    }
+
+    /// Whether one copy may cover that range of bytes: a buffer lies in one allocation.
+    pub(crate) fn is_one_piece(&self, _bytes: Range<usize>) -> bool {
+        true
+    }
+
+    /// Its address, as CUDA takes it.
+    pub(crate) fn exposed_address(&self) -> u64 {
+        self.region.ptr
+    }
+
     /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -10,7 +10,7 @@ mod frozen;
 pub(crate) mod hazard;
 pub(crate) mod lock;
 mod pinned;
-mod range;
+pub(crate) mod range;
 mod registered;
 mod registration;
 mod views;

@@ -208,6 +208,21 @@ impl<T: Pod> PinnedBuf<T> {
         unsafe { PinnedBytes::of(&self.region.block) }
     }
 
+    /// A range of bytes, as a part of an operation.
+    pub(crate) fn operand_of(&self, bytes: Range<usize>, access: Access) -> Operand<'_> {
+        self.region().operand(bytes, access)
+    }
+
+    /// Whether one copy may cover that range of bytes.
+    pub(crate) fn is_one_piece(&self, bytes: Range<usize>) -> bool {
+        !self.region.block.crosses_seam(&bytes)
+    }
+
+    /// Its address, as CUDA takes it.
+    pub(crate) fn exposed_address(&self) -> u64 {
+        self.as_ptr().expose_provenance() as u64
+    }
+
     /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
