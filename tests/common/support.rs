@@ -85,7 +85,8 @@ pub fn eventually(what: &str, condition: impl Fn() -> bool) {
 /// Asserts that nothing is left of the devices, pools and streams that have been dropped.
 pub fn assert_nothing_is_left(emulator: &Emulator) {
     let is_gone = |usage: Usage| {
-        (usage.host_bytes, usage.device_bytes, usage.streams, usage.events) == (0, 0, 0, 0)
+        let memory = usage.host_bytes + usage.device_bytes;
+        (memory, usage.streams, usage.events, usage.graphs) == (0, 0, 0, 0)
     };
     assert_eq!(emulator.findings(), []);
     // The pool may be ended by a thread that is itself still ending.

@@ -12,6 +12,7 @@
 //! | `tensors` | the bytes of tensors whose members take all values |
 //! | `events` | events of the caller order streams |
 //! | `foreign` | foreign work, default streams and two devices, while calls fail |
+//! | `graphs` | captured work: each launch copies what is there then |
 //! | `rows` | rows of tables by their numbers |
 //! | `pairs` | pairs of host and device memory that are copied repeatedly |
 //! | `slow` | slow streams, and memory that runs out |
@@ -28,6 +29,7 @@ mod dlpack;
 mod events;
 mod files;
 mod foreign;
+mod graphs;
 #[cfg(feature = "allocator-api2")]
 mod known;
 mod load_safetensors;

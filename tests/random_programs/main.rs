@@ -59,8 +59,8 @@ fn run_emulated(
         let end = Instant::now() + Duration::from_secs(10);
         let is_left = |emulator: &Emulator| {
             let usage = emulator.usage();
-            let others = (usage.host_bytes, usage.streams, usage.events);
-            !loses && usage.device_bytes != 0 || !leaks && others != (0, 0, 0)
+            let others = (usage.host_bytes, usage.streams, usage.events, usage.graphs);
+            !loses && usage.device_bytes != 0 || !leaks && others != (0, 0, 0, 0)
         };
         while is_left(&emulator) && Instant::now() < end {
             std::thread::yield_now();

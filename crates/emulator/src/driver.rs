@@ -235,12 +235,17 @@ unsafe impl Graphs for Emulator {
     }
 
     unsafe fn graph_destroy(&self, graph: RawGraph) -> DriverResult<()> {
-        self.call(Call::GraphDestroy, graph.device, |machine| {
+        let destroyed = self.call(Call::GraphDestroy, graph.device, |machine| {
             for handle in [graph.executable, graph.graph] {
                 let key = machine.graph("GraphDestroy", handle)?;
                 machine.drop_graph(key);
             }
             Ok(())
-        })
+        });
+        if destroyed.is_err() {
+            // The caller gives it up, and so nothing launches it.
+            self.shared.with(|machine| machine.disarm(graph.executable));
+        }
+        destroyed
     }
 }

@@ -83,6 +83,14 @@ impl Machine {
         Ok(())
     }
 
+    /// A graph that is not destroyed, and will not be launched, holds no memory of the host.
+    pub(super) fn disarm(&mut self, handle: usize) {
+        let Some((key, _)) = self.graphs.find(handle) else { return };
+        let graph = self.graphs.get_mut(key).and_then(|graph| graph.executable.as_mut());
+        let held = graph.map_or(Vec::new(), |it| std::mem::take(&mut it.held));
+        self.end_uses(&held);
+    }
+
     pub(super) fn drop_graph(&mut self, key: Key) {
         let Graph { nodes, executable } = self.graphs.remove(key).expect("found by the caller");
         self.end_uses(&executable.map_or(Vec::new(), |it| it.held));

@@ -67,6 +67,8 @@ pub struct Usage {
     pub events: usize,
     /// Operations enqueued that have not run.
     pub pending_operations: usize,
+    /// Graphs and executable graphs, made and not destroyed.
+    pub graphs: usize,
 }
 
 #[derive(Debug)]
@@ -460,6 +462,7 @@ impl Machine {
             device_blocks,
             streams: live - default_streams.sum::<usize>(),
             events: self.events.values().count(),
+            graphs: self.graphs.values().count(),
             pending_operations: self.streams.values().map(|stream| stream.queue.len()).sum(),
         }
     }

@@ -28,12 +28,13 @@ use super::process::in_a_child;
 use super::support::check_each;
 
 /// Calls that free or destroy. If one fails, its object stays.
-pub const RELEASES: [Call; 5] = [
+pub const RELEASES: [Call; 6] = [
     Call::HostFree,
     Call::HostUnregister,
     Call::DeviceFree,
     Call::EventDestroy,
     Call::StreamDestroy,
+    Call::GraphDestroy,
 ];
 
 /// A run of a program: the first one without a fault, the others with one.
