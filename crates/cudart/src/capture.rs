@@ -1,11 +1,11 @@
 //! Captures of streams, and graphs as far as they come from captures.
 
-use std::ffi::{c_int, c_uint, c_ulonglong};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 
 use pinlane_driver::CudaCode;
-use pinlane_driver::{Call, Capture, DriverResult, RawStream};
-use pinlane_emulator::{CaptureMode, Emulator};
+use pinlane_driver::{Call, Capture, CopyKind, DriverResult, Item, RawStream};
+use pinlane_emulator::{CaptureMode, Emulator, Side};
 
 use crate::abi::{Handle, Out};
 use crate::driver::contexts::stream;
@@ -85,6 +85,29 @@ fn give_nodes(all: &[Handle], nodes: Out<Handle>, count: Out<usize>) -> DriverRe
         }
         room.min(all.len())
     })
+}
+
+/// Gives a copy of an executable graph other addresses, in the direction that they show.
+pub fn set_copy(
+    gpu: &Emulator,
+    exec: Handle,
+    node: Handle,
+    (dst, src): (*mut c_void, *const c_void),
+    bytes: usize,
+) -> DriverResult<()> {
+    let is_host = |ptr: *const c_void| match gpu.held(ptr).side {
+        Side::PageLocked => Ok(true),
+        Side::OnDevice => Ok(false),
+        Side::Pageable | Side::Managed => Err(CudaCode::NOT_SUPPORTED),
+    };
+    let kind = match (is_host(src)?, is_host(dst)?) {
+        (true, false) => CopyKind::H2D,
+        (false, true) => CopyKind::D2H,
+        (false, false) => CopyKind::D2D,
+        (true, true) => return Err(CudaCode::NOT_SUPPORTED),
+    };
+    let (src, dst) = (src.expose_provenance() as u64, dst.expose_provenance() as u64);
+    gpu.graph_set_copy(exec, node, kind, Item { src, dst, bytes: bytes as u64 })
 }
 
 cuda! {
@@ -199,6 +222,16 @@ cuda! {
             return Err(CudaCode::INVALID_VALUE);
         }
         out.put(gpu.graph_instantiate(graph, flags & FREES_ON_LAUNCH != 0)?)
+    }
+
+    fn cudaGraphExecMemcpyNodeSetParams1D(
+        exec: Handle, node: Handle, dst: *mut c_void, src: *const c_void, bytes: usize,
+        kind: c_uint,
+    ) |gpu| {
+        if kind > 4 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        set_copy(gpu, exec, node, (dst, src), bytes)
     }
 
     fn [cudaGraphUpload / cudaGraphUpload_ptsz, cuGraphUpload / cuGraphUpload_ptsz](

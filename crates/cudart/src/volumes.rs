@@ -107,7 +107,7 @@ impl Pitched {
 }
 
 impl Place {
-    fn plane(&self, z: usize) -> DriverResult<*mut c_void> {
+    pub fn plane(&self, z: usize) -> DriverResult<*mut c_void> {
         self.memory.at(Extent { z: self.at.z + z, ..self.at })
     }
 }

@@ -9,6 +9,7 @@ use pinlane_emulator::{Emulator, Side};
 use super::contexts;
 use super::copies::{Fill, fill};
 use crate::abi::{Handle, In};
+use crate::capture::set_copy;
 use crate::driver::contexts::stream;
 use crate::volumes::{self, Extent, Pitched, Place, Volume};
 
@@ -162,6 +163,19 @@ cuda! {
     ) |gpu, per_thread| {
         let stream = stream(gpu, handle, per_thread)?;
         copy(gpu, stream, volume.get()?, false)
+    }
+
+    // One line.
+    fn cuGraphExecMemcpyNodeSetParams(
+        exec: Handle, node: Handle, volume: In<VolumeCopy>, context: Handle,
+    ) |gpu| {
+        contexts::device_of(context)?;
+        let VolumeCopy { src, dst, extent } = volume.get()?;
+        if extent.y != 1 || extent.z != 1 {
+            return Err(CudaCode::NOT_SUPPORTED);
+        }
+        let (src, dst) = (src.place(gpu, extent)?, dst.place(gpu, extent)?);
+        set_copy(gpu, exec, node, (dst.plane(0)?, src.plane(0)?.cast_const()), extent.x)
     }
 
     fn cuMemcpy3DPeer / cuMemcpy3DPeer_ptds(volume: In<VolumeCopy>) |gpu, per_thread| {
