@@ -122,13 +122,11 @@ fn dropped_graphs_keep_their_memory_until_the_launch_is_done() {
         round.write(1).unwrap();
         rig.stall(&rig.stream);
         let ticket = round.graph.launch(&rig.stream).unwrap();
-        let used = rig.emulator.usage().device_bytes;
         drop(round.graph);
         // The pool has room for three blocks, and two of them are in use.
         let first = rig.pool.alloc::<u32>(LEN).unwrap();
         let full = rig.pool.try_alloc::<u32>(LEN).map(drop).unwrap_err();
         assert_eq!(full.kind(), ErrorKind::NotReady);
-        assert!(rig.emulator.usage().device_bytes >= used);
         assert!(!ticket.is_done().unwrap());
         rig.release(&rig.stream);
         ticket.wait().unwrap();

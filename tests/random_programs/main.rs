@@ -114,6 +114,26 @@ fn run_and_fork(
     });
 }
 
+/// Runs a program on the device that the suite runs for.
+fn run_on_target(watch: &Watch, default_streams: bool, program: Vec<Op>) {
+    let devices = match target() {
+        Target::Emulated => vec![Device::emulated().expect("it always opens")],
+        Target::Cuda => {
+            let found = Device::available();
+            assert!(!found.is_empty(), "PINLANE_TEST_DEVICE=cuda needs a GPU");
+            let open = |number| Device::open(number).expect("it was found");
+            (0..found.len().min(2) as i32).map(open).collect()
+        }
+    };
+    watch.run(program.clone(), move || {
+        let (scale, budget, faulty, emulator) = (64, 8192, false, None);
+        let page_locking = PageLocking::default();
+        let setup =
+            Setup { devices, scale, budget, default_streams, page_locking, faulty, emulator };
+        Machine::new(setup).expect("no faults").run(&program);
+    });
+}
+
 /// At most two: there are three ways to wait for a device, and if all fail at the end of a borrow,
 /// the process must abort.
 fn faults() -> impl Strategy<Value = Vec<Fault>> {
@@ -180,6 +200,23 @@ proptest! {
     }
 
     #[test]
+    fn graphs_eagerly(seed: u64, program in program(Family::Graphs, 1)) {
+        static WATCH: Watch = Watch::new("graphs_eagerly");
+        run_emulated(&WATCH, Execution::Eager, seed, with_default_streams, program);
+    }
+
+    #[test]
+    fn graphs_survive_faults(
+        seed: u64,
+        faults in faults(),
+        program in program(Family::Graphs, 1),
+    ) {
+        static WATCH: Watch = Watch::new("graphs_survive_faults");
+        let any = [Execution::Eager, Execution::Lazy, any_time(seed)];
+        run_in_trouble(&WATCH, any[seed as usize % 3], seed, faults, program);
+    }
+
+    #[test]
     fn wakers_eagerly(seed: u64, program in program(Family::Wakers, 1)) {
         static WATCH: Watch = Watch::new("wakers_eagerly");
         run_emulated(&WATCH, Execution::Eager, seed, with_little_memory, program);
@@ -222,6 +259,12 @@ proptest! {
     #[test]
     fn releases_lazily(seed: u64, program in program(Family::Releases, 1)) {
         static WATCH: Watch = Watch::new("releases_lazily");
+        run_emulated(&WATCH, Execution::Lazy, seed, with_default_streams, program);
+    }
+
+    #[test]
+    fn graphs_lazily(seed: u64, program in program(Family::Graphs, 1)) {
+        static WATCH: Watch = Watch::new("graphs_lazily");
         run_emulated(&WATCH, Execution::Lazy, seed, with_default_streams, program);
     }
 
@@ -275,6 +318,12 @@ proptest! {
     }
 
     #[test]
+    fn graphs_at_any_time(seed: u64, program in program(Family::Graphs, 1)) {
+        static WATCH: Watch = Watch::new("graphs_at_any_time");
+        run_emulated(&WATCH, any_time(seed), seed, with_default_streams, program);
+    }
+
+    #[test]
     fn wakers_at_any_time(seed: u64, program in program(Family::Wakers, 1)) {
         static WATCH: Watch = Watch::new("wakers_at_any_time");
         run_emulated(&WATCH, any_time(seed), seed, with_little_memory, program);
@@ -310,22 +359,16 @@ proptest! {
         program in program(Family::Plain, 64),
     ) {
         static WATCH: Watch = Watch::new("programs_agree_with_the_model_on_the_chosen_device");
-        let devices = match target() {
-            Target::Emulated => vec![Device::emulated().expect("it always opens")],
-            Target::Cuda => {
-                let found = Device::available();
-                assert!(!found.is_empty(), "PINLANE_TEST_DEVICE=cuda needs a GPU");
-                let open = |number| Device::open(number).expect("it was found");
-                (0..found.len().min(2) as i32).map(open).collect()
-            }
-        };
-        WATCH.run(program.clone(), move || {
-            let (scale, budget, faulty, emulator) = (64, 8192, false, None);
-            let page_locking = PageLocking::default();
-            let setup =
-                Setup { devices, scale, budget, default_streams, page_locking, faulty, emulator };
-            Machine::new(setup).expect("no faults").run(&program);
-        });
+        run_on_target(&WATCH, default_streams, program);
+    }
+
+    #[test]
+    fn graphs_on_the_chosen_device(
+        default_streams: bool,
+        program in program(Family::Graphs, 64),
+    ) {
+        static WATCH: Watch = Watch::new("graphs_on_the_chosen_device");
+        run_on_target(&WATCH, default_streams, program);
     }
 }
 

@@ -10,12 +10,14 @@
 //!  device_work, ordinary, lists, lent, tensors, tasks: operations on buffers and vectors
 //!  trouble   stalls, lost devices, unloading    behind    the work that these may affect
 //!  watch     finds programs that hang           last_resort  a borrow that cannot end
+//!  graphs    captured copies
 //!  forks     a forked child in the middle
 //! ```
 
 mod behind;
 mod device_work;
 mod forks;
+mod graphs;
 mod host_work;
 mod last_resort;
 mod lent;
@@ -41,6 +43,7 @@ use pinlane::{
 };
 
 use behind::{Behind, Kind, Set, Uses};
+use graphs::OfGraph;
 use lent::{Lent, Returned};
 use model::{Model, Part, agrees, assert_agrees, paint, paint_model, pick};
 use releases::Releases;
@@ -127,6 +130,7 @@ pub struct Machine {
     lanes: Vec<Lane>,
     hosts: Vec<Host>,
     on_device: Vec<OnDevice>,
+    graphs: Vec<OfGraph>,
     tickets: Vec<(Ticket, Set)>,
     lent: Option<Lent>,
     returned: Vec<Returned>,
@@ -157,6 +161,7 @@ impl Machine {
             lanes: Vec::new(),
             hosts: Vec::new(),
             on_device: Vec::new(),
+            graphs: Vec::new(),
             tickets: Vec::new(),
             lent: None,
             returned: Vec::new(),
@@ -194,6 +199,7 @@ impl Machine {
             self.note_losses();
         }
         self.release();
+        self.give_back_all();
         self.check_all();
         self.on_device.clear();
         self.hosts.clear();
@@ -376,6 +382,7 @@ impl Machine {
                 self.upload_elsewhere(stream % self.lanes.len(), *len, *byte);
             }
             Op::Releases(step) => self.releases_step(step),
+            Op::Graphs(step) => self.graph_step(step),
             Op::Task { awaits, then, by } => self.start_task(*awaits, *then, *by),
         }
     }

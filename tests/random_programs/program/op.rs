@@ -3,6 +3,7 @@
 use pinlane::driver::Call;
 use proptest::prelude::*;
 
+use super::graphs;
 use super::model::Part;
 use super::releases::{self, Step};
 use super::tensors::Elements;
@@ -194,6 +195,7 @@ pub enum Op {
         byte: u8,
     },
     Releases(Step),
+    Graphs(graphs::Step),
     Task {
         awaits: Awaits,
         then: Then,
@@ -251,6 +253,7 @@ pub enum Family {
     Wakers,
     Unloading,
     Releases,
+    Graphs,
 }
 
 /// Programs whose buffers have up to `1500 * scale` bytes.
@@ -260,7 +263,7 @@ pub fn program(family: Family, scale: usize) -> impl Strategy<Value = Vec<Op>> {
         37 => copies(),
         7 => streams(),
         6 => borrow(family, scale),
-        8 => special(family, scale, false),
+        (if family == Family::Graphs { 60 } else { 8 }) => special(family, scale, false),
     ];
     prop::collection::vec(op, 1..60)
 }
@@ -453,6 +456,12 @@ fn special(family: Family, scale: usize, borrowed: bool) -> BoxedStrategy<Op> {
             3 => (index(), 0..5 * 4096usize, any::<u8>()).prop_map(
                 move |(stream, len, byte)| Op::UploadElsewhere { stream, len: len * scale, byte }
             ),
+        ]
+        .boxed(),
+        Family::Graphs => prop_oneof![
+            1 => index().prop_map(|stream| Op::Stall { stream }),
+            1 => Just(Op::Release),
+            20 => graphs::step().prop_map(Op::Graphs),
         ]
         .boxed(),
         Family::Releases => releases::step(scale).prop_map(Op::Releases).boxed(),

@@ -44,6 +44,10 @@ impl Trouble {
         Trouble { emulator, devices, faulty, losing: faulty, unloading: false, stalls, elsewhere }
     }
 
+    pub(super) fn emulator(&self) -> Option<Emulator> {
+        self.emulator.clone()
+    }
+
     /// The emulated machine, at the first call only: no second device is lost.
     fn begin_to_lose(&mut self) -> Option<&Emulator> {
         if std::mem::replace(&mut self.losing, true) { None } else { self.emulator.as_ref() }
@@ -120,6 +124,9 @@ impl Machine {
             if unloading || on_device.uses.for_reading().meets(lost) {
                 on_device.model.fill(None);
             }
+        }
+        for graph in &mut self.graphs {
+            graph.note_losses(|uses| unloading || uses.for_reading().meets(lost));
         }
         self.note_losses_of_lent(if unloading { Set::ALL } else { lost });
     }

@@ -1,0 +1,608 @@
+//! Graphs: captured copies and fills, launched on any stream of their device, between other uses of
+//! their buffers.
+
+use pinlane::driver::RawStream;
+use pinlane::emulated::{CaptureMode, Emulator};
+use pinlane::graph::{Buffers, Key};
+use pinlane::{Capture, DeviceBuf, Graph, PinnedBuf, Result, Stream};
+use proptest::prelude::*;
+
+use super::behind::{Set, Uses};
+use super::model::{Model, Part, fit, move_model};
+use super::{Host, Machine, Memory, OnDevice, assert_agrees, paint, paint_model, pick};
+
+/// What a program does with graphs.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Captures work on some of the program's buffers, which then are the graph's. `joined` says
+    /// whether other code captures, and this crate's work joins.
+    Make {
+        device: usize,
+        hosts: Vec<usize>,
+        gpus: Vec<usize>,
+        work: Vec<Work>,
+        joined: bool,
+    },
+    Launch {
+        graph: usize,
+        stream: usize,
+    },
+    Write {
+        graph: usize,
+        host: usize,
+        part: Part,
+        byte: u8,
+    },
+    Read {
+        graph: usize,
+        host: usize,
+    },
+    /// From a host buffer of the program to a device buffer of the graph.
+    UploadTo {
+        graph: usize,
+        gpu: usize,
+        stream: usize,
+        host: usize,
+        from: Part,
+        to: usize,
+    },
+    /// From a device buffer of the graph to a host buffer of the program.
+    DownloadFrom {
+        graph: usize,
+        gpu: usize,
+        stream: usize,
+        host: usize,
+        from: Part,
+        to: usize,
+    },
+    Rebind {
+        graph: usize,
+        host: usize,
+        with: usize,
+    },
+    RebindOnDevice {
+        graph: usize,
+        gpu: usize,
+        with: usize,
+    },
+    Drop {
+        graph: usize,
+    },
+    /// The buffers are the program's again.
+    GiveBack {
+        graph: usize,
+    },
+}
+
+/// An operation of a graph.
+#[derive(Clone, Debug)]
+pub enum Work {
+    Upload { host: usize, from: Part, gpu: usize, to: usize },
+    Download { gpu: usize, from: Part, host: usize, to: usize },
+    Copy { src: usize, from: Part, dst: usize, to: usize },
+    Fill { gpu: usize, part: Part, byte: u8 },
+}
+
+fn index() -> impl Strategy<Value = usize> {
+    0..8usize
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    prop_oneof![
+        Just(Part { start: 0, len: 255 }),
+        any::<(u8, u8)>().prop_map(|(start, len)| Part { start, len }),
+    ]
+}
+
+fn work() -> impl Strategy<Value = Work> {
+    prop_oneof![
+        3 => (index(), part(), index(), index())
+            .prop_map(|(host, from, gpu, to)| Work::Upload { host, from, gpu, to }),
+        3 => (index(), part(), index(), index())
+            .prop_map(|(gpu, from, host, to)| Work::Download { gpu, from, host, to }),
+        1 => (index(), part(), index(), index())
+            .prop_map(|(src, from, dst, to)| Work::Copy { src, from, dst, to }),
+        1 => (index(), part(), any::<u8>())
+            .prop_map(|(gpu, part, byte)| Work::Fill { gpu, part, byte }),
+    ]
+}
+
+pub fn step() -> impl Strategy<Value = Step> {
+    let some = || prop::collection::vec(index(), 1..4);
+    let ways = || (index(), index(), index(), index(), part(), index());
+    prop_oneof![
+        3 => (index(), some(), some(), prop::collection::vec(work(), 1..6), prop::bool::weighted(0.2))
+            .prop_map(|(device, hosts, gpus, work, joined)| {
+                Step::Make { device, hosts, gpus, work, joined }
+            }),
+        8 => (index(), index()).prop_map(|(graph, stream)| Step::Launch { graph, stream }),
+        4 => (index(), index(), part(), any::<u8>())
+            .prop_map(|(graph, host, part, byte)| Step::Write { graph, host, part, byte }),
+        3 => (index(), index()).prop_map(|(graph, host)| Step::Read { graph, host }),
+        3 => ways().prop_map(|(graph, gpu, stream, host, from, to)| {
+            Step::UploadTo { graph, gpu, stream, host, from, to }
+        }),
+        3 => ways().prop_map(|(graph, gpu, stream, host, from, to)| {
+            Step::DownloadFrom { graph, gpu, stream, host, from, to }
+        }),
+        2 => (index(), index(), index())
+            .prop_map(|(graph, host, with)| Step::Rebind { graph, host, with }),
+        1 => (index(), index(), index())
+            .prop_map(|(graph, gpu, with)| Step::RebindOnDevice { graph, gpu, with }),
+        1 => index().prop_map(|graph| Step::Drop { graph }),
+        1 => index().prop_map(|graph| Step::GiveBack { graph }),
+    ]
+}
+
+/// A buffer of a graph.
+struct Bound<B> {
+    key: Key<B>,
+    model: Model,
+    uses: Uses,
+}
+
+impl<B> Bound<B> {
+    fn new(key: Key<B>, model: Model, uses: Uses) -> Self {
+        Bound { key, model, uses }
+    }
+}
+
+/// The graph of other code, and the machine that has it.
+struct Others {
+    emulator: Emulator,
+    graph: usize,
+    executable: usize,
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        for graph in [self.executable, self.graph] {
+            let _ = self.emulator.graph_destroy(graph);
+        }
+    }
+}
+
+pub(super) struct OfGraph {
+    others: Option<Others>,
+    graph: Graph,
+    device: usize,
+    hosts: Vec<Bound<PinnedBuf<u8>>>,
+    gpus: Vec<Bound<DeviceBuf<u8>>>,
+    work: Vec<Work>,
+    /// What the last launch may have to wait for.
+    last: Set,
+}
+
+impl OfGraph {
+    /// What a launch has to wait for.
+    fn conflicts(&self) -> Set {
+        self.work.iter().fold(self.last, |set, work| set | self.conflicts_of(work))
+    }
+
+    fn conflicts_of(&self, work: &Work) -> Set {
+        let (hosts, gpus) = (&self.hosts, &self.gpus);
+        match *work {
+            Work::Upload { host, gpu, .. } => {
+                hosts[host].uses.for_reading() | gpus[gpu].uses.for_writing()
+            }
+            Work::Download { gpu, host, .. } => {
+                gpus[gpu].uses.for_reading() | hosts[host].uses.for_writing()
+            }
+            Work::Copy { src, dst, .. } => {
+                gpus[src].uses.for_reading() | gpus[dst].uses.for_writing()
+            }
+            Work::Fill { gpu, .. } => gpus[gpu].uses.for_writing(),
+        }
+    }
+
+    /// What a launch does to the models. If it failed, what it writes is unspecified.
+    fn apply(&mut self, ok: bool, behind: Set) {
+        self.last = behind;
+        for work in &self.work {
+            match *work {
+                Work::Upload { host, from, gpu, to } => {
+                    let (host, gpu) = (&mut self.hosts[host], &mut self.gpus[gpu]);
+                    let (from, to) = fit(from.of(host.model.len()), to, gpu.model.len());
+                    move_model(ok, &host.model[from], &mut gpu.model[to]);
+                    host.uses.read_by(behind);
+                    gpu.uses.write_by(behind);
+                }
+                Work::Download { gpu, from, host, to } => {
+                    let (host, gpu) = (&mut self.hosts[host], &mut self.gpus[gpu]);
+                    let (from, to) = fit(from.of(gpu.model.len()), to, host.model.len());
+                    move_model(ok, &gpu.model[from], &mut host.model[to]);
+                    gpu.uses.read_by(behind);
+                    host.uses.write_by(behind);
+                }
+                Work::Copy { src, from, dst, to } => {
+                    let [src, dst] = self.gpus.get_disjoint_mut([src, dst]).expect("two");
+                    let (from, to) = fit(from.of(src.model.len()), to, dst.model.len());
+                    move_model(ok, &src.model[from], &mut dst.model[to]);
+                    src.uses.read_by(behind);
+                    dst.uses.write_by(behind);
+                }
+                Work::Fill { gpu, part, byte } => {
+                    let gpu = &mut self.gpus[gpu];
+                    let range = part.of(gpu.model.len());
+                    gpu.model[range].fill(ok.then_some(byte));
+                    gpu.uses.write_by(behind);
+                }
+            }
+        }
+    }
+
+    /// Marks what a lost device was to write.
+    pub(super) fn note_losses(&mut self, is_lost: impl Fn(&Uses) -> bool) {
+        let hosts = self.hosts.iter_mut().map(|host| (&mut host.model, &host.uses));
+        let gpus = self.gpus.iter_mut().map(|gpu| (&mut gpu.model, &gpu.uses));
+        hosts.chain(gpus).filter(|(_, uses)| is_lost(uses)).for_each(|(model, _)| model.fill(None));
+    }
+}
+
+/// Captures one operation.
+fn capture(
+    capture: &mut Capture,
+    hosts: &[Bound<PinnedBuf<u8>>],
+    gpus: &[Bound<DeviceBuf<u8>>],
+    work: &Work,
+) -> Result<()> {
+    match *work {
+        Work::Upload { host, from, gpu, to } => {
+            let (host, gpu) = (&hosts[host], &gpus[gpu]);
+            let (from, to) = fit(from.of(host.model.len()), to, gpu.model.len());
+            capture.upload(host.key.slice(from), gpu.key.slice(to))
+        }
+        Work::Download { gpu, from, host, to } => {
+            let (host, gpu) = (&hosts[host], &gpus[gpu]);
+            let (from, to) = fit(from.of(gpu.model.len()), to, host.model.len());
+            capture.download(gpu.key.slice(from), host.key.slice(to))
+        }
+        Work::Copy { src, from, dst, to } => {
+            let (src, dst) = (&gpus[src], &gpus[dst]);
+            let (from, to) = fit(from.of(src.model.len()), to, dst.model.len());
+            capture.copy(src.key.slice(from), dst.key.slice(to))
+        }
+        Work::Fill { gpu, part, byte } => {
+            let range = part.of(gpus[gpu].model.len());
+            capture.fill(gpus[gpu].key.slice(range), byte)
+        }
+    }
+}
+
+/// Turns numbers into those of buffers that exist. A copy needs two.
+fn settle(work: &Work, hosts: usize, gpus: usize) -> Option<Work> {
+    Some(match *work {
+        Work::Upload { host, from, gpu, to } => {
+            Work::Upload { host: host % hosts, from, gpu: gpu % gpus, to }
+        }
+        Work::Download { gpu, from, host, to } => {
+            Work::Download { gpu: gpu % gpus, from, host: host % hosts, to }
+        }
+        Work::Copy { src, from, dst, to } if src % gpus != dst % gpus => {
+            Work::Copy { src: src % gpus, from, dst: dst % gpus, to }
+        }
+        Work::Copy { .. } => return None,
+        Work::Fill { gpu, part, byte } => Work::Fill { gpu: gpu % gpus, part, byte },
+    })
+}
+
+/// A capture, and the stream and the machine of other code if that has begun it.
+type Begun = (Capture, Option<(Stream, RawStream, Emulator)>);
+
+impl Machine {
+    fn begin_capture(&self, device: usize, emulator: Option<Emulator>) -> Result<Begun> {
+        let Some(emulator) = emulator else { return Ok((self.devices[device].capture()?, None)) };
+        let stream = self.devices[device].stream()?;
+        let raw = RawStream { device: device as i32, handle: stream.as_raw().addr() };
+        let begun = emulator.stream_begin_capture(raw, CaptureMode::Relaxed);
+        begun.expect("a new stream");
+        // SAFETY: `Others` is dropped before the graph, and is launched by `launch_foreign` only.
+        Ok((unsafe { stream.join_capture() }?, Some((stream, raw, emulator))))
+    }
+
+    fn make_graph(
+        &mut self,
+        device: usize,
+        wanted: (&[usize], &[usize]),
+        work: &[Work],
+        joined: bool,
+    ) {
+        let device = device % self.devices.len();
+        let emulator = self.trouble.emulator().filter(|_| joined);
+        let begun = self.begin_capture(device, emulator);
+        let Some((mut capturing, others)) = self.accept(begun, self.behind.own(device)) else {
+            return;
+        };
+        let (mut hosts, mut gpus) = (Vec::new(), Vec::new());
+        for &number in wanted.0 {
+            let Some(index) = pick(number, &self.hosts) else { break };
+            if !matches!(self.hosts[index].buffer, Memory::Pool(_)) {
+                continue;
+            }
+            let Host { buffer, model, uses } = self.hosts.swap_remove(index);
+            let Memory::Pool(buffer) = buffer else { unreachable!("just seen") };
+            hosts.push(Bound::new(capturing.own(buffer), model, uses));
+        }
+        for &number in wanted.1 {
+            let Some(index) = pick(number, &self.on_device) else { break };
+            if self.on_device[index].device != device {
+                continue;
+            }
+            let OnDevice { buffer, model, uses, .. } = self.on_device.swap_remove(index);
+            gpus.push(Bound::new(capturing.own(buffer), model, uses));
+        }
+        let mut done = Vec::new();
+        if !hosts.is_empty() && !gpus.is_empty() {
+            for work in work.iter().filter_map(|work| settle(work, hosts.len(), gpus.len())) {
+                let captured = capture(&mut capturing, &hosts, &gpus, &work);
+                if self.accept(captured, self.behind.own(device)).is_some() {
+                    done.push(work);
+                }
+            }
+        }
+        let graph = capturing.finish();
+        let others = others.and_then(|(stream, raw, emulator)| {
+            let graph = emulator.stream_end_capture(raw).ok()?;
+            drop(stream);
+            let executable = emulator.graph_instantiate(graph, false).ok()?;
+            Some(Others { emulator, graph, executable })
+        });
+        match graph {
+            Ok(graph) => self.graphs.push(OfGraph {
+                others,
+                graph,
+                device,
+                hosts,
+                gpus,
+                work: done,
+                last: Set::default(),
+            }),
+            Err(refused) => {
+                drop(others);
+                self.accept::<()>(Err(refused.error), self.behind.own(device));
+                self.take_back(refused.value, device, hosts, gpus);
+            }
+        }
+    }
+
+    fn take_back(
+        &mut self,
+        mut buffers: Buffers,
+        device: usize,
+        hosts: Vec<Bound<PinnedBuf<u8>>>,
+        gpus: Vec<Bound<DeviceBuf<u8>>>,
+    ) {
+        for Bound { key, model, uses } in hosts {
+            let buffer = Memory::Pool(buffers.take(key).expect("it has it"));
+            self.hosts.push(Host { buffer, model, uses });
+        }
+        for Bound { key, model, uses } in gpus {
+            let buffer = buffers.take(key).expect("it has it");
+            self.on_device.push(OnDevice { device, buffer, model, uses });
+        }
+    }
+
+    fn launch(&mut self, index: usize, stream: usize) {
+        let lane = self.lane_of(stream, self.graphs[index].device);
+        let behind = self.enqueue(lane, self.graphs[index].conflicts());
+        let OfGraph { graph, others, .. } = &mut self.graphs[index];
+        let stream = &self.lanes[lane].stream;
+        let mut ok = true;
+        let launched = match others {
+            None => graph.launch(stream),
+            // SAFETY: the closure launches the graph of the other code on the given stream.
+            Some(others) => unsafe {
+                graph.launch_foreign(stream, |handle| {
+                    let handle = handle.addr().max(RawStream::LEGACY);
+                    let raw = RawStream { device: stream.device_ordinal(), handle };
+                    ok = others.emulator.graph_launch(others.executable, raw).is_ok();
+                })
+            }
+            .map(|((), ticket)| ticket),
+        };
+        assert!(ok || self.trouble.has_begun(), "the other code's launch failed");
+        self.graphs[index].apply(ok && launched.is_ok(), behind);
+        self.note_ticket(launched, behind);
+    }
+
+    pub(super) fn graph_step(&mut self, step: &Step) {
+        if let Step::Make { device, hosts, gpus, work, joined } = step {
+            return self.make_graph(*device, (hosts, gpus), work, *joined);
+        }
+        let (&Step::Launch { graph, .. }
+        | &Step::Write { graph, .. }
+        | &Step::Read { graph, .. }
+        | &Step::UploadTo { graph, .. }
+        | &Step::DownloadFrom { graph, .. }
+        | &Step::Rebind { graph, .. }
+        | &Step::RebindOnDevice { graph, .. }
+        | &Step::Drop { graph }
+        | &Step::GiveBack { graph }) = step
+        else {
+            unreachable!("seen above")
+        };
+        let Some(index) = pick(graph, &self.graphs) else { return };
+        match *step {
+            Step::Launch { stream, .. } => self.launch(index, stream),
+            Step::Write { host, part, byte, .. } => self.write_in_graph(index, host, part, byte),
+            Step::Read { host, .. } => self.read_in_graph(index, host),
+            Step::UploadTo { gpu, stream, host, from, to, .. } => {
+                self.upload_to_graph(index, gpu, stream, host, from, to);
+            }
+            Step::DownloadFrom { gpu, stream, host, from, to, .. } => {
+                self.download_from_graph(index, gpu, stream, host, from, to);
+            }
+            Step::Rebind { host, with, .. } => self.rebind(index, host, with),
+            Step::RebindOnDevice { gpu, with, .. } => self.rebind_on_device(index, gpu, with),
+            Step::Drop { .. } => {
+                let graph = self.graphs.swap_remove(index);
+                for host in &graph.hosts {
+                    self.pool_uses |= host.uses.for_writing();
+                }
+            }
+            Step::GiveBack { .. } => self.give_back(index),
+            Step::Make { .. } => unreachable!("seen above"),
+        }
+    }
+
+    pub(super) fn give_back_all(&mut self) {
+        while !self.graphs.is_empty() {
+            self.give_back(0);
+        }
+    }
+
+    fn give_back(&mut self, index: usize) {
+        let OfGraph { others, graph, device, hosts, gpus, .. } = self.graphs.swap_remove(index);
+        drop(others);
+        self.take_back(graph.into_buffers(), device, hosts, gpus);
+    }
+
+    fn write_in_graph(&mut self, index: usize, host: usize, part: Part, byte: u8) {
+        let Some(host) = pick(host, &self.graphs[index].hosts) else { return };
+        let behind = self.graphs[index].hosts[host].uses.for_writing();
+        self.may_wait_for(behind);
+        let OfGraph { graph, hosts, .. } = &mut self.graphs[index];
+        let range = part.of(hosts[host].model.len());
+        let view = graph.slice_mut(hosts[host].key.slice(range.clone())).expect("in range");
+        let written = view.into_write().map(|bytes| paint(bytes, byte));
+        if self.accept(written, behind).is_some() {
+            let Bound { model, uses, .. } = &mut self.graphs[index].hosts[host];
+            paint_model(&mut model[range.clone()], byte);
+            if range.len() == model.len() {
+                uses.settled_to_write();
+            }
+        }
+    }
+
+    fn read_in_graph(&mut self, index: usize, host: usize) {
+        let Some(host) = pick(host, &self.graphs[index].hosts) else { return };
+        let behind = self.graphs[index].hosts[host].uses.for_reading();
+        self.may_wait_for(behind);
+        let OfGraph { graph, hosts, .. } = &self.graphs[index];
+        let bytes = graph.get(hosts[host].key).expect("it has it").read();
+        if let Some(bytes) = self.accept(bytes, behind) {
+            assert_agrees(bytes, &hosts[host].model, "a host buffer of a graph");
+            self.graphs[index].hosts[host].uses.settled_to_read();
+        }
+    }
+
+    fn upload_to_graph(
+        &mut self,
+        index: usize,
+        gpu: usize,
+        stream: usize,
+        host: usize,
+        from: Part,
+        to: usize,
+    ) {
+        let Some(host) = pick(host, &self.hosts) else { return };
+        let Some(gpu) = pick(gpu, &self.graphs[index].gpus) else { return };
+        let lane = self.lane_of(stream, self.graphs[index].device);
+        let conflicts =
+            self.hosts[host].uses.for_reading() | self.graphs[index].gpus[gpu].uses.for_writing();
+        let behind = self.enqueue(lane, conflicts);
+        let OfGraph { graph, gpus, .. } = &mut self.graphs[index];
+        let (host, gpu) = (&mut self.hosts[host], &mut gpus[gpu]);
+        let (from, to) = fit(from.of(host.model.len()), to, gpu.model.len());
+        let uploaded = self.lanes[lane].stream.upload(
+            host.buffer.slice(from.clone()).expect("in range"),
+            graph.slice_mut(gpu.key.slice(to.clone())).expect("in range"),
+        );
+        move_model(uploaded.is_ok(), &host.model[from], &mut gpu.model[to]);
+        host.uses.read_by(behind);
+        gpu.uses.write_by(behind);
+        self.note_ticket(uploaded, behind);
+    }
+
+    fn download_from_graph(
+        &mut self,
+        index: usize,
+        gpu: usize,
+        stream: usize,
+        host: usize,
+        from: Part,
+        to: usize,
+    ) {
+        let Some(host) = pick(host, &self.hosts) else { return };
+        let Some(gpu) = pick(gpu, &self.graphs[index].gpus) else { return };
+        let lane = self.lane_of(stream, self.graphs[index].device);
+        let conflicts =
+            self.hosts[host].uses.for_writing() | self.graphs[index].gpus[gpu].uses.for_reading();
+        let behind = self.enqueue(lane, conflicts);
+        let OfGraph { graph, gpus, .. } = &mut self.graphs[index];
+        let (host, gpu) = (&mut self.hosts[host], &mut gpus[gpu]);
+        let (from, to) = fit(from.of(gpu.model.len()), to, host.model.len());
+        let buffer = graph.get(gpu.key).expect("it has it");
+        let downloaded = self.lanes[lane].stream.download(
+            buffer.slice(from.clone()).expect("in range"),
+            host.buffer.slice_mut(to.clone()).expect("in range"),
+        );
+        move_model(downloaded.is_ok(), &gpu.model[from], &mut host.model[to]);
+        host.uses.write_by(behind);
+        gpu.uses.read_by(behind);
+        self.note_ticket(downloaded, behind);
+    }
+
+    /// Exchanges a host buffer for one of the program's of the same length.
+    fn rebind(&mut self, index: usize, host: usize, with: usize) {
+        let Some(host) = pick(host, &self.graphs[index].hosts) else { return };
+        let OfGraph { graph, hosts, device, .. } = &mut self.graphs[index];
+        let len = hosts[host].model.len();
+        let fits =
+            |other: &Host| other.model.len() == len && matches!(other.buffer, Memory::Pool(_));
+        let fitting: Vec<usize> =
+            (0..self.hosts.len()).filter(|&number| fits(&self.hosts[number])).collect();
+        let Some(with) = pick(with, &fitting).map(|number| fitting[number]) else { return };
+        let Host { buffer, model, uses } = self.hosts.swap_remove(with);
+        let Memory::Pool(buffer) = buffer else { unreachable!("just seen") };
+        let own = self.behind.own(*device);
+        let (bound, rest) = match graph.rebind(hosts[host].key, buffer) {
+            Ok(old) => {
+                let new = Bound::new(hosts[host].key, model, uses);
+                let Bound { model, uses, .. } = std::mem::replace(&mut hosts[host], new);
+                (Ok(()), Host { buffer: Memory::Pool(old), model, uses })
+            }
+            Err(refused) => {
+                let buffer = Memory::Pool(refused.value);
+                (Err(refused.error), Host { buffer, model, uses })
+            }
+        };
+        self.hosts.push(rest);
+        self.accept_refusal(bound, own);
+    }
+
+    /// The same for device buffers.
+    fn rebind_on_device(&mut self, index: usize, gpu: usize, with: usize) {
+        let Some(gpu) = pick(gpu, &self.graphs[index].gpus) else { return };
+        let OfGraph { graph, gpus, device, .. } = &mut self.graphs[index];
+        let (len, device) = (gpus[gpu].model.len(), *device);
+        let fits = |other: &OnDevice| other.model.len() == len && other.device == device;
+        let fitting: Vec<usize> =
+            (0..self.on_device.len()).filter(|&number| fits(&self.on_device[number])).collect();
+        let Some(with) = pick(with, &fitting).map(|number| fitting[number]) else { return };
+        let OnDevice { buffer, model, uses, .. } = self.on_device.swap_remove(with);
+        let (bound, rest) = match graph.rebind(gpus[gpu].key, buffer) {
+            Ok(buffer) => {
+                let new = Bound::new(gpus[gpu].key, model, uses);
+                let Bound { model, uses, .. } = std::mem::replace(&mut gpus[gpu], new);
+                (Ok(()), OnDevice { device, buffer, model, uses })
+            }
+            Err(refused) => {
+                let buffer = refused.value;
+                (Err(refused.error), OnDevice { device, buffer, model, uses })
+            }
+        };
+        self.on_device.push(rest);
+        self.accept_refusal(bound, self.behind.own(device));
+    }
+
+    /// A graph of other code, and a buffer that a kernel names, cannot be bound anew.
+    fn accept_refusal(&self, bound: Result<()>, own: Set) {
+        match bound {
+            Err(error) if error.kind() == pinlane::ErrorKind::Unsupported => {}
+            bound => {
+                self.accept(bound, own);
+            }
+        }
+    }
+}
