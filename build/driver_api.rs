@@ -35,8 +35,9 @@ const FUNCTIONS: &str = "PFN_cu(\
     DeviceCanAccessPeer_v4000|CtxEnablePeerAccess_v4000|\
     ModuleLoadData_v2000|ModuleGetFunction_v2000|LaunchKernel_v4000)";
 
-const CONSTANTS: &str = "STREAM_.*|EVENT_.*|HOST_.*|CAPTURE_.*|LOCATION_.*|MEMORY_HOST|MEMORY_DEVICE|ACCESS_.*|SOURCE_.*|\
-    LEGACY_STREAM|MEMORY_POOLS_SUPPORTED|UNIFIED_ADDRESSING|ASYNC_ENGINE_COUNT|PCI_.*";
+const CONSTANTS: &str = "STREAM_.*|EVENT_.*|HOST_.*|CAPTURE_.*|LOCATION_.*|ACCESS_.*|SOURCE_.*|\
+    LEGACY_STREAM|MEMORY_HOST|MEMORY_DEVICE|MEMORY_POOLS_SUPPORTED|UNIFIED_ADDRESSING|\
+    ASYNC_ENGINE_COUNT|PCI_.*";
 
 /// Enums of C, which are numbers here: a newer driver may return one that no header knows.
 const ENUMS: [&str; 11] = [

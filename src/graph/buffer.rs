@@ -72,7 +72,8 @@ pub(super) use sealed::Held as AnyBuffer;
 
 macro_rules! graph_buffer {
     (
-        $buffer:ident, $where:ident::$method:ident -> $view:ident, $view_mut:ident, $is_device:literal
+        $buffer:ident, $where:ident::$method:ident -> $view:ident, $view_mut:ident,
+        $is_device:literal
     ) => {
         impl<T: Pod + Send + Sync> Held for $buffer<T> {
             fn extent(&self) -> (usize, usize) {
@@ -258,8 +259,8 @@ pub(super) struct Use {
     pub(super) access: Access,
 }
 
-/// The buffers that a capture, or a graph, owns; [`Graph::into_buffers`](super::Graph::into_buffers)
-/// gives them back.
+/// The buffers that a capture, or a graph, owns.
+/// [`Graph::into_buffers`](super::Graph::into_buffers) gives them back.
 pub struct Buffers {
     /// Which keys are theirs. No other buffers of the process have the same number.
     graph: u64,

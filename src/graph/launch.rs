@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! * **A launch is recorded once, in the graph.** `last` is the latest one. A later launch waits for
-//!   it, so whoever waits for the last launch waits for all. No buffer knows of it yet.
+//! * **A launch is recorded once, in the graph.** `last` is the latest one. A later launch waits
+//!   for it, so whoever waits for the last launch waits for all. No buffer knows of it yet.
 //! * **Nobody uses a buffer before it knows of the last launch.** A buffer is reached only through
 //!   the graph: by [`Graph::get`] and [`Graph::slice_mut`], which call [`Graph::tell`], and when
 //!   the graph ends, which tells all. From then on the buffer's own uses order everything.
@@ -134,8 +134,8 @@ impl Graph {
     ///
     /// [`WrongDevice`](ErrorKind::WrongDevice), [`StreamCapturing`](ErrorKind::StreamCapturing),
     /// [`ForkedProcess`](ErrorKind::ForkedProcess): nothing was enqueued.
-    /// [`Unsupported`](ErrorKind::Unsupported) if other code has the executable graph. Errors of the
-    /// runtime: the contents of what the work writes are unspecified.
+    /// [`Unsupported`](ErrorKind::Unsupported) if other code has the executable graph. Errors of
+    /// the runtime: the contents of what the work writes are unspecified.
     pub fn launch(&mut self, stream: &Stream) -> Result<Ticket> {
         const OPERATION: &str = "Graph::launch";
         let graph = self.executable.graph(OPERATION)?;
@@ -156,8 +156,8 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// As for [`launch`](Self::launch); an `Err` means that `launch` was not called, unless it is an
-    /// error of the runtime.
+    /// As for [`launch`](Self::launch); an `Err` means that `launch` was not called, unless it is
+    /// an error of the runtime.
     pub unsafe fn launch_foreign<R>(
         &mut self,
         stream: &Stream,
@@ -264,8 +264,8 @@ impl Graph {
     ///
     /// Every error gives the new buffer back, and the graph keeps the old one:
     ///
-    /// * [`LengthMismatch`](ErrorKind::LengthMismatch), [`WrongDevice`](ErrorKind::WrongDevice), and
-    ///   [`InvalidValue`](ErrorKind::InvalidValue) if the key is another graph's;
+    /// * [`LengthMismatch`](ErrorKind::LengthMismatch), [`WrongDevice`](ErrorKind::WrongDevice),
+    ///   and [`InvalidValue`](ErrorKind::InvalidValue) if the key is another graph's;
     /// * [`Unsupported`](ErrorKind::Unsupported) if other work than copies names the buffer: a
     ///   kernel's addresses are not known;
     /// * what `cuGraphExecMemcpyNodeSetParams` reports. If the addresses that were changed before

@@ -41,7 +41,8 @@
 //! only read may be shared by several graphs, as an [`Arc`](std::sync::Arc).
 //!
 //! Work of other libraries joins by [`Capture::foreign`]. If another library captures a graph of
-//! its own, work of this crate joins that one: [`Stream::join_capture`](crate::Stream::join_capture).
+//! its own, work of this crate joins that one, by
+//! [`Stream::join_capture`](crate::Stream::join_capture).
 //!
 //! The captured operations run one after another. The emulated device looks for races between a
 //! launch and all other work, and of the host with both.

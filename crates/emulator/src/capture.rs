@@ -59,7 +59,8 @@ impl Machine {
             return Err(UNMATCHED);
         }
         let code = if state.mode != CaptureMode::Relaxed && state.thread != this_thread() {
-            CudaCode::STREAM_CAPTURE_WRONG_THREAD // seen on an H100: the capture has ended all the same
+            // Seen on an H100: the capture has ended all the same.
+            CudaCode::STREAM_CAPTURE_WRONG_THREAD
         } else if state.invalidated {
             CudaCode::STREAM_CAPTURE_INVALIDATED
         } else if !state.forks.is_joined(key) {

@@ -186,8 +186,8 @@ unsafe impl Driver for Emulator {
     }
 }
 
-// SAFETY: a captured operation runs as one that is enqueued, at each launch, and in the order of the
-// capture (`graphs`).
+// SAFETY: a captured operation runs as one that is enqueued, at each launch, and in the order of
+// the capture (`graphs`).
 unsafe impl Graphs for Emulator {
     unsafe fn capture_begin(&self, stream: RawStream) -> DriverResult<()> {
         self.on_stream(Call::CaptureBegin, stream, |machine, key| {

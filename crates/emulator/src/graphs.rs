@@ -49,8 +49,8 @@ impl Machine {
         Ok(self.graphs.insert(Graph { nodes, executable: Some(executable) }))
     }
 
-    /// Gives a copy of an executable graph other addresses, for the launches to come. It is the node
-    /// that the graph's capture has numbered so.
+    /// Gives a copy of an executable graph other addresses, for the launches to come. It is the
+    /// node that the graph's capture has numbered so.
     pub(super) fn set_copy(
         &mut self,
         graph: Key,

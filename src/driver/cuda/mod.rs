@@ -16,6 +16,7 @@ mod batch;
 mod driver_api;
 mod early;
 mod functions;
+mod graph_table;
 mod graphs;
 mod instance;
 mod kernel;

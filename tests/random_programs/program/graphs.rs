@@ -108,10 +108,11 @@ fn work() -> impl Strategy<Value = Work> {
 }
 
 pub fn step() -> impl Strategy<Value = Step> {
+    let joined = || prop::bool::weighted(0.2);
     let some = || prop::collection::vec(index(), 1..4);
     let ways = || (index(), index(), index(), index(), part(), index());
     prop_oneof![
-        3 => (index(), some(), some(), prop::collection::vec(work(), 1..6), prop::bool::weighted(0.2))
+        3 => (index(), some(), some(), prop::collection::vec(work(), 1..6), joined())
             .prop_map(|(device, hosts, gpus, work, joined)| {
                 Step::Make { device, hosts, gpus, work, joined }
             }),

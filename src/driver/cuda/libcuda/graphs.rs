@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use super::super::graphs::Functions;
+use super::super::graph_table::Functions;
 use super::library::Library;
 use pinlane_driver::{DriverResult, Ordinal, RawStream};
 

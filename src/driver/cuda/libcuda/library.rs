@@ -13,7 +13,7 @@ use super::super::driver_api::{
     PFN_cuMemcpyBatchAsync_v12080,
 };
 use super::super::functions::{Search, function};
-use super::super::graphs;
+use super::super::graph_table;
 use super::context::{Context, Device};
 use super::table::{Functions, result};
 use crate::error::CudaCode;
@@ -34,7 +34,7 @@ pub(super) struct Library {
     pub(super) functions: Functions,
     /// If the driver has it.
     pub(super) copy_batch: Option<CopyBatch>,
-    pub(super) graphs: graphs::Functions,
+    pub(super) graphs: graph_table::Functions,
     devices: Box<[Device]>,
 }
 
@@ -170,7 +170,7 @@ impl Opened {
         };
         let functions = Functions::find(search).map_err(unfit)?;
         let find = |name: &CStr, version| search.find(name, version);
-        let graphs = graphs::Functions::find(find).map_err(unfit)?;
+        let graphs = graph_table::Functions::find(find).map_err(unfit)?;
         // SAFETY: takes flags, which must be 0.
         result(unsafe { (functions.init)(0) })?;
         let mut count = 0;

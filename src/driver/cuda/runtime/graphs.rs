@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::OnceLock;
 
-use super::super::graphs::Functions;
+use super::super::graph_table::Functions;
 use super::batch::with_device_current;
 use super::entry;
 use super::thread::call_with_device;
