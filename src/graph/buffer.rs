@@ -27,16 +27,10 @@ pub trait GraphBuffer: Held {
 }
 
 /// A buffer in page-locked host memory.
-pub trait OnHost: GraphBuffer {
-    #[doc(hidden)]
-    fn pinned(&self, range: Range<usize>) -> Result<PinnedSlice<'_, Self::Element>>;
-}
+pub trait OnHost: GraphBuffer + sealed::Pinned<Self::Element> {}
 
 /// A buffer in device memory.
-pub trait OnDevice: GraphBuffer {
-    #[doc(hidden)]
-    fn device(&self, range: Range<usize>) -> Result<DeviceSlice<'_, Self::Element>>;
-}
+pub trait OnDevice: GraphBuffer + sealed::OfDevice<Self::Element> {}
 
 /// A buffer that work may write.
 pub trait Writable: GraphBuffer {
@@ -50,7 +44,7 @@ pub trait Writable: GraphBuffer {
 }
 
 mod sealed {
-    use super::{Any, Operand, Range};
+    use super::{Any, DeviceSlice, Operand, PinnedSlice, Pod, Range, Result};
 
     /// How a graph sees each of its buffers.
     pub trait Held: Any + Send + Sync {
@@ -66,13 +60,23 @@ mod sealed {
         /// Whether one copy may cover that range of bytes.
         fn is_one_piece(&self, bytes: Range<usize>) -> bool;
     }
+
+    pub trait Pinned<T: Pod> {
+        /// Some of the elements.
+        fn part(&self, range: Range<usize>) -> Result<PinnedSlice<'_, T>>;
+    }
+
+    pub trait OfDevice<T: Pod> {
+        /// Some of the elements.
+        fn part(&self, range: Range<usize>) -> Result<DeviceSlice<'_, T>>;
+    }
 }
 
 pub(super) use sealed::Held as AnyBuffer;
 
 macro_rules! graph_buffer {
     (
-        $buffer:ident, $where:ident::$method:ident -> $view:ident, $view_mut:ident,
+        $buffer:ident, $where:ident, $parts:ident -> $view:ident, $view_mut:ident,
         $is_device:literal
     ) => {
         impl<T: Pod + Send + Sync> Held for $buffer<T> {
@@ -98,11 +102,13 @@ macro_rules! graph_buffer {
             const IS_OF_DEVICE: bool = $is_device;
         }
 
-        impl<T: Pod + Send + Sync> $where for $buffer<T> {
-            fn $method(&self, range: Range<usize>) -> Result<$view<'_, T>> {
+        impl<T: Pod + Send + Sync> sealed::$parts<T> for $buffer<T> {
+            fn part(&self, range: Range<usize>) -> Result<$view<'_, T>> {
                 self.slice(range)
             }
         }
+
+        impl<T: Pod + Send + Sync> $where for $buffer<T> {}
 
         impl<T: Pod + Send + Sync> Writable for $buffer<T> {
             type SliceMut<'a> = $view_mut<'a, T>;
@@ -137,16 +143,18 @@ macro_rules! graph_buffer {
             const IS_OF_DEVICE: bool = $is_device;
         }
 
-        impl<T: Pod + Send + Sync> $where for Arc<$buffer<T>> {
-            fn $method(&self, range: Range<usize>) -> Result<$view<'_, T>> {
+        impl<T: Pod + Send + Sync> sealed::$parts<T> for Arc<$buffer<T>> {
+            fn part(&self, range: Range<usize>) -> Result<$view<'_, T>> {
                 self.slice(range)
             }
         }
+
+        impl<T: Pod + Send + Sync> $where for Arc<$buffer<T>> {}
     };
 }
 
-graph_buffer!(PinnedBuf, OnHost::pinned -> PinnedSlice, PinnedSliceMut, false);
-graph_buffer!(DeviceBuf, OnDevice::device -> DeviceSlice, DeviceSliceMut, true);
+graph_buffer!(PinnedBuf, OnHost, Pinned -> PinnedSlice, PinnedSliceMut, false);
+graph_buffer!(DeviceBuf, OnDevice, OfDevice -> DeviceSlice, DeviceSliceMut, true);
 
 /// Names a buffer that a [`Capture`](super::Capture) has taken, there and in the
 /// [`Graph`](super::Graph) that it becomes.
@@ -369,6 +377,6 @@ impl<B> Part<B> {
 #[cold]
 fn stranger(operation: &'static str) -> Error {
     let what = "the key names no buffer of this graph";
-    let remedy = "use the keys that own() of the same capture returned";
+    let remedy = "use the keys of the same capture";
     Error::new(ErrorKind::InvalidValue, operation, what, remedy)
 }

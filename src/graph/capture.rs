@@ -188,9 +188,9 @@ impl Capture {
         let (of_device, device_range) = self.buffers.elements(operation, device)?;
         check_lengths::<H::Element>(operation, host_range.len(), device_range.len())?;
         let size = size_of::<H::Element>();
-        let pinned = of_host.pinned(host_range.clone())?;
+        let pinned = of_host.part(host_range.clone())?;
         self.check_driver(operation, pinned.bytes().context())?;
-        let view = of_device.device(device_range.clone())?;
+        let view = of_device.part(device_range.clone())?;
         self.check_device(operation, view.context())?;
         let (at, to) = (pinned.as_ptr().cast::<u8>(), view.as_device_ptr());
         // Each part lies in one registration, which one copy may cover.
@@ -243,8 +243,8 @@ impl Capture {
         let (from, from_range) = self.buffers.elements(OPERATION, src)?;
         let (to, to_range) = self.buffers.elements(OPERATION, dst)?;
         check_lengths::<S::Element>(OPERATION, from_range.len(), to_range.len())?;
-        let from = from.device(from_range)?;
-        let to = to.device(to_range)?;
+        let from = from.part(from_range)?;
+        let to = to.part(to_range)?;
         self.check_device(OPERATION, from.context())?;
         self.check_device(OPERATION, to.context())?;
         let bytes = from.len() * size_of::<S::Element>();
@@ -289,7 +289,7 @@ impl Capture {
         const OPERATION: &str = "Capture::fill";
         let dst = dst.into();
         let (buffer, range) = self.buffers.elements(OPERATION, dst)?;
-        let view = buffer.device(range)?;
+        let view = buffer.part(range)?;
         self.check_device(OPERATION, view.context())?;
         let (to, bytes) = (view.as_device_ptr(), view.len() * size_of::<D::Element>());
         let pattern = bytemuck::bytes_of(&value);

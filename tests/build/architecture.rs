@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   capi
-//!   prefetch, file, batch, staging, dlpack
+//!   prefetch, file, batch, graph, staging, dlpack
 //!   copy, device, stream
 //!   pool
 //!   memory
@@ -26,7 +26,7 @@ use crate::sources::{Source, identifier, published, sources};
 /// From the top down. A layer may use itself and those below it.
 const LAYERS: [&[&str]; 8] = [
     &["capi"],
-    &["prefetch", "file", "batch", "staging", "dlpack"],
+    &["prefetch", "file", "batch", "graph", "staging", "dlpack"],
     &["copy", "device", "stream"],
     &["pool"],
     &["memory"],

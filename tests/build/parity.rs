@@ -116,7 +116,7 @@ fn types_of_calls<'c>(within: &str, code: &'c str) -> Vec<&'c str> {
 }
 
 /// Hidden in the documentation: only the crates above use them.
-const HIDDEN: [&str; 2] = ["emulated::asked_for", "emulated::leave_out"];
+const HIDDEN: [&str; 3] = ["emulated::asked_for", "emulated::leave_out", "Writable::part_mut"];
 
 /// All public functions of Rust, except those of the C interface.
 fn public_functions() -> BTreeSet<String> {

@@ -8,9 +8,9 @@ use std::str::FromStr;
 mod seam {
     pub use pinlane::driver::reference::{checksum, fill, move_items, rows};
     pub use pinlane::driver::{
-        Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags,
-        HostFunction, Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawStream,
-        RowIndex, RowMove, StreamFlags, cuda, reference,
+        Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, Graphs, HostFlags,
+        HostFunction, Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawGraph,
+        RawNode, RawStream, RowIndex, RowMove, StreamFlags, cuda, reference,
     };
     pub use pinlane::{CudaCode, checksum as checksum_at_the_root};
 }

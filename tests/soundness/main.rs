@@ -23,6 +23,7 @@
 //! | 19 | memory is released that no thread can wait for | `refused_threads`, `without_threads` |
 //! | 21 | a rule holds for the default only | `ways` runs all of them again |
 //! | 22 | a child waits for what a fork left locked | `forks` |
+//! | 23 | a graph uses memory that it does not have | `graphs`, `tests/ui`, `tests/copies/graphs` |
 //!
 //! Tests that stall a stream, make a call fail or look for misuse always run on the emulated
 //! device. The others run on the device that `PINLANE_TEST_DEVICE` names.
@@ -37,6 +38,7 @@ mod capture;
 mod failures;
 mod forks;
 mod frozen;
+mod graphs;
 mod host_functions;
 mod lifetimes;
 mod order;

@@ -1,0 +1,109 @@
+//! Rule 23: a graph launches work on memory that it owns.
+
+use std::mem::forget;
+
+use pinlane::emulated::Execution;
+use pinlane::graph::Key;
+use pinlane::{ErrorKind, Graph, PinnedBuf};
+
+use crate::common::process::{in_a_forked_child, is_alone};
+use crate::support::{LEN, Rig, all_calls, assert_nothing_is_left, eventually, on_lazy_machines};
+
+/// A graph that downloads `value`, filled on the device, and the key of the destination.
+fn downloading(rig: &Rig, value: u32) -> (Graph, Key<PinnedBuf<u32>>) {
+    let mut capture = rig.device.capture().unwrap();
+    let (gpu, output) = (capture.own(rig.gpu()), capture.own(rig.host(0)));
+    capture.fill(gpu, value).unwrap();
+    capture.download(gpu, output).unwrap();
+    (capture.finish().unwrap(), output)
+}
+
+#[test]
+fn rule_23_a_forgotten_graph_leaks_its_memory_and_nothing_else() {
+    on_lazy_machines(3, |rig| {
+        let (mut graph, _) = downloading(&rig, 7);
+        rig.stall(&rig.stream);
+        graph.launch(&rig.stream).unwrap();
+        forget(graph);
+        let (first, second) = (rig.host(1), rig.host(2));
+        rig.release(&rig.stream);
+        rig.stream.synchronize().unwrap();
+        assert_eq!(first.read().unwrap()[..], [1; LEN]);
+        assert_eq!(second.read().unwrap()[..], [2; LEN]);
+        rig.assert_no_misuse();
+        assert_eq!(rig.emulator.usage().graphs, 2);
+    });
+}
+
+/// The two halves of a launch, the operation and its record, are one call.
+#[test]
+fn rule_23_a_launch_that_is_under_way_is_waited_for() {
+    on_lazy_machines(3, |rig| {
+        let (mut graph, output) = downloading(&rig, 7);
+        for _ in 0..3 {
+            graph.launch(&rig.stream).unwrap();
+            assert_eq!(graph.get(output).unwrap().read().unwrap()[..], [7; LEN]);
+            graph.slice_mut(output).unwrap().into_write().unwrap().fill(1);
+        }
+        let other = rig.device.stream().unwrap();
+        graph.launch(&other).unwrap();
+        rig.stream.upload(&rig.host(5), &mut rig.gpu()).unwrap();
+        graph.launch(&rig.stream).unwrap();
+        drop((graph, other));
+        rig.stream.synchronize().unwrap();
+        rig.assert_nothing_is_left();
+    });
+}
+
+#[test]
+fn rule_23_a_graph_may_be_dropped_in_a_host_function() {
+    for execution in [Execution::Eager, Execution::Lazy] {
+        let rig = Rig::new(execution, 0, 2);
+        let (mut graph, _) = downloading(&rig, 7);
+        let capture = {
+            let mut capture = rig.device.capture().unwrap();
+            let gpu = capture.own(rig.gpu());
+            capture.fill(gpu, 1).unwrap();
+            capture
+        };
+        graph.launch(&rig.stream).unwrap();
+        rig.stream.launch_host(move || drop((graph, capture))).unwrap().wait().unwrap();
+        let Rig { emulator, device, pool, stream, .. } = rig;
+        eventually("both graphs are gone", || emulator.usage().graphs == 0);
+        drop((device, pool, stream));
+        assert_nothing_is_left(&emulator);
+    }
+}
+
+#[test]
+fn rule_14_a_forked_child_launches_nothing_and_drops_quietly() {
+    if !is_alone(module_path!(), "rule_14_a_forked_child_launches_nothing_and_drops_quietly") {
+        return;
+    }
+    let rig = Rig::new(Execution::Lazy, 0, 4);
+    let (mut graph, output) = downloading(&rig, 7);
+    graph.launch(&rig.stream).unwrap();
+    let (second, _) = downloading(&rig, 8);
+    let mut capture = rig.device.capture().unwrap();
+    let gpu = capture.own(rig.gpu());
+    let mut graphs = Some((second, capture));
+    in_a_forked_child(|| {
+        let before = all_calls(&rig.emulator);
+        let (second, mut capture) = graphs.take().expect("given");
+        let refused = [
+            graph.launch(&rig.stream).map(drop).unwrap_err(),
+            graph.get(output).unwrap().read().map(drop).unwrap_err(),
+            capture.fill(gpu, 1).unwrap_err(),
+            rig.device.capture().map(drop).unwrap_err(),
+        ];
+        drop(second);
+        let finished = capture.finish().map(drop).unwrap_err().error;
+        let kinds = refused.iter().chain([&finished]).map(pinlane::Error::kind);
+        let quiet = all_calls(&rig.emulator) == before;
+        i32::from(!quiet || !kinds.into_iter().all(|kind| kind == ErrorKind::ForkedProcess))
+    });
+    drop(graphs);
+    assert_eq!(graph.get(output).unwrap().read().unwrap()[..], [7; LEN]);
+    drop(graph);
+    rig.assert_nothing_is_left();
+}
