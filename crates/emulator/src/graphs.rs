@@ -39,14 +39,19 @@ impl Machine {
         if nodes.iter().any(Node::is_of_memory) && self.graphs.values().any(is_of) {
             return Err(CudaCode::INVALID_VALUE);
         }
-        let id = self.next_operation();
-        let uses = nodes.iter().flat_map(|node| node.action.host_claims());
-        let uses = uses.filter(|host| !host.pageable);
-        let held: Vec<(HostUse, u64)> = uses.map(|host| (host.clone(), id)).collect();
-        held.iter().for_each(|(host, id)| self.host.begin_use(host, *id));
+        let held = self.hold(nodes.iter().map(|node| &node.action));
         allocated(&nodes).for_each(|ptr| self.memory.shared_with_graph(ptr));
         let executable = Executable { graph: key, held, frees_on_launch, launched: None };
         Ok(self.graphs.insert(Graph { nodes, executable: Some(executable) }))
+    }
+
+    /// Holds the page-locked memory that operations use.
+    fn hold<'a>(&mut self, actions: impl Iterator<Item = &'a Action>) -> Vec<(HostUse, u64)> {
+        let id = self.next_operation();
+        let uses = actions.flat_map(Action::host_claims).filter(|host| !host.pageable);
+        let held: Vec<(HostUse, u64)> = uses.map(|host| (host.clone(), id)).collect();
+        held.iter().for_each(|(host, id)| self.host.begin_use(host, *id));
+        held
     }
 
     /// Gives a copy of an executable graph other addresses, for the launches to come. It is the
@@ -75,9 +80,7 @@ impl Machine {
         });
         let given_up: Vec<_> = given_up.collect();
         self.end_uses(&given_up);
-        let id = self.next_operation();
-        let held: Vec<_> = new.host_claims().map(|host| (host.clone(), id)).collect();
-        held.iter().for_each(|(host, id)| self.host.begin_use(host, *id));
+        let held = self.hold([&new].into_iter());
         let found = self.graphs.get_mut(graph).and_then(|graph| graph.executable.as_mut());
         found.expect("found above").held.extend(held);
         Ok(())
