@@ -14,6 +14,7 @@
 //!   prefetch  batches, ahead of their use        emulated  the emulated device's own cost
 //!   requests  a buffer that fresh streams share rows      rows of a table by their numbers
 //!   two       two devices fed at the same time   host      what copies cost the host
+//!   graphs    what a launch costs, and a step
 //!
 //!   ceiling   a bare copy of the same bytes      tuning    other options of staging
 //!   blocks    the memory of the batches
@@ -37,6 +38,7 @@ mod ceiling;
 mod common;
 mod emulated;
 mod file;
+mod graphs;
 mod host;
 mod matmul;
 mod overlap;
@@ -140,6 +142,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     pinned::run(&bench, &mut report)?;
     submit::run(&bench, &mut report)?;
     requests::run(&bench, &mut report)?;
+    graphs::run(&bench, &mut report)?;
     staged::run(&bench, &mut report)?;
     host::run(&bench, &mut report)?;
     slices::run(&bench, &mut report)?;
