@@ -22,7 +22,7 @@ pub fn build(project: &Path, out_dir: &Path) -> Result<bool, Failure> {
                 toolkit.root.display()
             );
         }
-        Decision::Driver(_) | Decision::Off => {}
+        Decision::Driver | Decision::Off => {}
     }
     Ok(decision != Decision::Off)
 }

@@ -127,9 +127,9 @@ impl fmt::Display for Tried {
 pub enum Decision {
     /// With the CUDA runtime and the compiler of this toolkit.
     Toolkit(Toolkit),
-    /// With the driver's own functions, which are looked up at run time: so it was asked, or no
-    /// toolkit is in any of these places.
-    Driver(Vec<Tried>),
+    /// With the driver's own functions, which are looked up at run time: so it was asked, or there
+    /// is no toolkit.
+    Driver,
     /// With the emulated device only, as asked.
     Off,
 }
@@ -151,7 +151,7 @@ pub fn decide(probe: &dyn Probe, site: &Site<'_>) -> Result<Decision, Failure> {
         return wish.without_cuda(site.arch).map(|()| Decision::Off);
     }
     match &wish {
-        Wish::Driver => return Ok(Decision::Driver(Vec::new())),
+        Wish::Driver => return Ok(Decision::Driver),
         Wish::At(root) => {
             return inspect(probe, site, root).map(Decision::Toolkit).map_err(|reason| {
                 Failure::new(format!("PINLANE_CUDA={}: {reason}", root.display()))
@@ -181,7 +181,7 @@ pub fn decide(probe: &dyn Probe, site: &Site<'_>) -> Result<Decision, Failure> {
         .help(GET_IT)
         .or_without_toolkit());
     }
-    Ok(Decision::Driver(tried))
+    Ok(Decision::Driver)
 }
 
 const GET_IT: &str =
