@@ -37,14 +37,26 @@ fn with_bank<R>(device: Ordinal, work: impl FnOnce(&mut Bank) -> R) -> R {
     work(BANKS.lock().entry(device).or_default())
 }
 
-/// Whether the device has memory pools.
-pub(super) fn can_pool(driver: &dyn Driver, device: Ordinal) -> DriverResult<bool> {
-    if let Some(known) = with_bank(device, |bank| bank.can_pool) {
-        return Ok(known);
+/// Calls `work` once, with the bank of a device that has memory pools. `None` if it has none.
+fn with_pools<R>(
+    driver: &dyn Driver,
+    device: Ordinal,
+    mut work: impl FnMut(&mut Bank) -> R,
+) -> DriverResult<Option<R>> {
+    let known = |bank: &mut Bank| bank.can_pool.map(|can| can.then(|| work(bank)));
+    if let Some(answer) = with_bank(device, known) {
+        return Ok(answer);
     }
     let can = driver.attribute(device, Attribute::MemoryPoolsSupported)? != 0;
-    with_bank(device, |bank| bank.can_pool = Some(can));
-    Ok(can)
+    Ok(with_bank(device, |bank| {
+        bank.can_pool = Some(can);
+        can.then(|| work(bank))
+    }))
+}
+
+/// Whether the device has memory pools.
+pub(super) fn can_pool(driver: &dyn Driver, device: Ordinal) -> DriverResult<bool> {
+    Ok(with_pools(driver, device, |_| ())?.is_some())
 }
 
 /// Allocates.
@@ -58,11 +70,11 @@ pub(super) unsafe fn alloc(
     stream: RawStream,
     bytes: usize,
 ) -> DriverResult<DevicePtr> {
-    if !can_pool(driver, stream.device)? {
+    let Some(has_pool) = with_pools(driver, stream.device, |bank| bank.has_pool)? else {
         // SAFETY: promised by the caller.
         return unsafe { unpooled::alloc(driver, stream, bytes) };
-    }
-    if !with_bank(stream.device, |bank| bank.has_pool) {
+    };
+    if !has_pool {
         match at_once(stream.device, bytes) {
             // Tries the pool, which fails too unless memory has become free.
             Err(CudaCode::MEMORY_ALLOCATION) => {}
@@ -97,15 +109,15 @@ pub(super) unsafe fn free(
     stream: RawStream,
     ptr: DevicePtr,
 ) -> DriverResult<()> {
-    if !can_pool(driver, stream.device)? {
-        // SAFETY: promised by the caller.
-        return unsafe { unpooled::free(driver, stream, ptr) };
-    }
     // Before the free, because another thread may get the address again as soon as it is free.
-    let is_early = with_bank(stream.device, |bank| {
+    let is_early = with_pools(driver, stream.device, |bank| {
         bank.has_pool = true;
         bank.early.remove(&ptr)
     });
+    let Some(is_early) = is_early? else {
+        // SAFETY: promised by the caller.
+        return unsafe { unpooled::free(driver, stream, ptr) };
+    };
     // SAFETY: the preconditions of this function are those of `free_async`.
     unsafe { memory::free_async(stream, ptr) }?;
     if is_early {
