@@ -47,7 +47,7 @@ impl Library {
         match place.get() {
             Some(library) => Ok(library),
             None => {
-                let library = Library::open()?;
+                let library = Library::open(&PLACES)?;
                 Ok(place.get_or_init(|| library))
             }
         }
@@ -114,9 +114,9 @@ impl Library {
     }
 
     #[cold]
-    fn open() -> DriverResult<Library> {
+    fn open(places: &[&CStr]) -> DriverResult<Library> {
         let mut error = CudaCode::INSUFFICIENT_DRIVER;
-        for place in PLACES {
+        for place in places {
             let Some(opened) = Opened::open(place) else { continue };
             match opened.library() {
                 Ok(library) => return Ok(library),
@@ -132,7 +132,12 @@ impl Library {
 
 /// The version of CUDA that the driver of this machine supports; 0 if there is none.
 pub(super) fn driver_version() -> c_int {
-    let versions = PLACES.into_iter().filter_map(Opened::open).filter_map(|opened| {
+    version_in(&PLACES)
+}
+
+fn version_in(places: &[&CStr]) -> c_int {
+    let opened = places.iter().filter_map(|place| Opened::open(place));
+    let mut versions = opened.filter_map(|opened| {
         let at = opened.symbol(c"cuDriverGetVersion")?;
         // SAFETY: the function of this name has had this signature since CUDA 2.2.
         let version = unsafe { function::<PFN_cuDriverGetVersion_v2020>(at) };
@@ -141,7 +146,7 @@ pub(super) fn driver_version() -> c_int {
         let code = unsafe { version(&mut number) };
         (code == 0).then_some(number)
     });
-    versions.into_iter().next().unwrap_or(0)
+    versions.next().unwrap_or(0)
 }
 
 /// A library that was opened, whatever it is.
@@ -183,5 +188,57 @@ impl Opened {
         let copy_batch =
             copy_batch.map(|at| unsafe { function::<PFN_cuMemcpyBatchAsync_v12080>(at) });
         Ok(Library { functions, copy_batch, graphs, devices })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::path::Path;
+    use std::process::Command;
+
+    use super::*;
+
+    /// A library of this C code in a folder, as a place where one is looked for.
+    fn library(folder: &Path, code: &str) -> CString {
+        std::fs::create_dir_all(folder).unwrap();
+        let (source, made) = (folder.join("libcuda.cpp"), folder.join("libcuda.so.1"));
+        std::fs::write(&source, format!("extern \"C\" {{ {code} }}")).unwrap();
+        let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
+        let compile = ["-shared".as_ref(), "-fPIC".as_ref(), "-o".as_ref(), made.as_os_str()];
+        let status = Command::new(compiler).args(compile).arg(&source).status();
+        assert!(status.expect("a C++ compiler").success());
+        CString::new(made.to_str().expect("UTF-8")).unwrap()
+    }
+
+    /// As on WSL, where the dynamic linker may find no library, or the stub of a toolkit.
+    #[test]
+    fn a_driver_in_a_later_place_is_found() {
+        let name = format!("pinlane-places-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        let stub = library(
+            &folder.join("stub"),
+            "int cuGetProcAddress_v2(const char*, void**, int, unsigned long, int*) { return 34; } \
+             int cuDriverGetVersion(int*) { return 34; }",
+        );
+        let driver = library(
+            &folder.join("wsl"),
+            "static int init(...) { return 100; } \
+             int cuGetProcAddress_v2(const char*, void** found, int, unsigned long, int*) \
+             { *found = reinterpret_cast<void*>(init); return 0; } \
+             int cuDriverGetVersion(int* version) { *version = 12080; return 0; }",
+        );
+        let missing = CString::new(folder.join("libcuda.so.1").to_str().unwrap()).unwrap();
+        let (missing, stub, driver) = (&*missing, &*stub, &*driver);
+        for (places, error, version) in [
+            (&[missing][..], CudaCode::INSUFFICIENT_DRIVER, 0),
+            (&[missing, stub], CudaCode::STUB_LIBRARY, 0),
+            (&[missing, driver, stub], CudaCode::NO_DEVICE, 12_080),
+            (&[stub, missing, driver], CudaCode::NO_DEVICE, 12_080),
+        ] {
+            assert_eq!(Library::open(places).err(), Some(error), "{places:?}");
+            assert_eq!(version_in(places), version, "{places:?}");
+        }
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }
