@@ -51,6 +51,13 @@ fn main() {
 
 fn build() -> Result<(), Failure> {
     check_platform()?;
+    let system = cargo_variable("CARGO_CFG_TARGET_OS");
+    if system != "linux" {
+        return build_elsewhere(&system);
+    }
+    if cfg!(feature = "emulated") {
+        println!("cargo::rustc-cfg=pinlane_emulated");
+    }
     let project = PathBuf::from(cargo_variable("CARGO_MANIFEST_DIR"));
     rerun_if_changed(&project.join("build.rs"));
 
@@ -78,18 +85,36 @@ fn build() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Pages that children do not inherit, `membarrier`, `O_DIRECT`: the crate needs features that only
-/// Linux has.
+/// Sizes of memory are 64-bit numbers, as on the device.
 fn check_platform() -> Result<(), Failure> {
-    let system = cargo_variable("CARGO_CFG_TARGET_OS");
     let bits = cargo_variable("CARGO_CFG_TARGET_POINTER_WIDTH");
-    if system == "linux" && bits == "64" {
+    if bits == "64" {
         return Ok(());
     }
-    Err(Failure::new(format!(
-        "pinlane needs 64-bit Linux, for the emulated device too, and this target is {bits}-bit \
-         {system}"
-    )))
+    Err(Failure::new(format!("pinlane needs a 64-bit system, and this target has {bits} bits")))
+}
+
+/// Pages that children do not inherit, `membarrier`, `O_DIRECT`: the crate needs what only Linux
+/// has. For other systems it compiles, so that programs for several systems do, and `Device::open`
+/// fails.
+fn build_elsewhere(system: &str) -> Result<(), Failure> {
+    use wish::Wish;
+
+    println!("cargo::rerun-if-env-changed=PINLANE_CUDA");
+    println!("cargo::rerun-if-env-changed=DOCS_RS");
+    let wish = Wish::read(&|name| std::env::var(name).ok().filter(|value| !value.is_empty()))?;
+    let asked = match wish {
+        Wish::Auto | Wish::Never if cfg!(feature = "capi") => "the feature `capi`",
+        Wish::Auto | Wish::Never => {
+            println!(
+                "cargo::rustc-env=PINLANE_WITHOUT_CUDA=pinlane opens devices on Linux only, and \
+                 it was compiled for {system}"
+            );
+            return Ok(());
+        }
+        Wish::Driver | Wish::Toolkit | Wish::At(_) => "CUDA, which PINLANE_CUDA asks for,",
+    };
+    Err(Failure::new(format!("{asked} needs Linux, and this target is {system}")))
 }
 
 /// Whether a build that has no feature `toolkit` has CUDA: by the driver.

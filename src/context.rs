@@ -67,7 +67,7 @@ impl Context {
     }
 
     /// The machine, if the device is an emulated one.
-    #[cfg(feature = "emulated")]
+    #[cfg(pinlane_emulated)]
     pub(crate) fn emulator(&self) -> Option<crate::driver::emulated::Emulator> {
         crate::driver::emulated::Emulator::of(Arc::clone(&self.driver))
     }

@@ -17,7 +17,7 @@ use crate::sync::asymmetric::fences;
 use crate::timeline::{Origin, Timeline};
 use crate::trace::Recording;
 
-#[cfg(feature = "emulated")]
+#[cfg(pinlane_emulated)]
 use crate::driver::emulated::Emulator;
 
 /// A device: a GPU, or the emulated device. Cheap to clone; all clones are the same device.
@@ -32,7 +32,7 @@ pub(crate) struct DeviceInner {
     /// For copies of pageable memory and for batches. The first one makes it.
     engine: OnceLock<Engine>,
     /// Why there is no GPU in its place.
-    #[cfg(feature = "emulated")]
+    #[cfg(pinlane_emulated)]
     instead_of_gpu: OnceLock<Error>,
 }
 
@@ -69,19 +69,18 @@ pub struct MemoryInfo {
 /// Why this build has no CUDA, from build.rs.
 const WITHOUT_CUDA: &str = concat!("this build has no CUDA: ", env!("PINLANE_WITHOUT_CUDA"));
 
+#[cfg(target_os = "linux")]
+const WITH_CUDA: &str = "build again with the feature `cuda` and without PINLANE_CUDA=off, or use \
+                         an emulated device";
+#[cfg(not(target_os = "linux"))]
+const WITH_CUDA: &str = "use devices on Linux only";
+
 /// The CUDA runtime, unless this process was forked from one that has used it: reopening a device
 /// there does not help (soundness rule 14).
 fn cuda(operation: &'static str) -> Result<Arc<dyn Driver>> {
     static FIRST_USE: FirstProcess = FirstProcess::new();
-    let driver = driver::cuda().ok_or_else(|| {
-        Error::new(
-            ErrorKind::NoDevice,
-            operation,
-            WITHOUT_CUDA,
-            "build again with the feature `cuda` and without PINLANE_CUDA=off, or use an emulated \
-             device",
-        )
-    })?;
+    let driver = driver::cuda()
+        .ok_or_else(|| Error::new(ErrorKind::NoDevice, operation, WITHOUT_CUDA, WITH_CUDA))?;
     if FIRST_USE.is_current() {
         fences(); // before CUDA has threads
         return Ok(driver);
@@ -93,7 +92,7 @@ fn cuda(operation: &'static str) -> Result<Arc<dyn Driver>> {
 
 /// Refuses the number of a device that the machine does not have. Its remedy differs from that for
 /// GPUs: the program itself chooses how many devices an emulated machine has.
-#[cfg(feature = "emulated")]
+#[cfg(pinlane_emulated)]
 pub(crate) fn check_ordinal(
     emulator: &Emulator,
     operation: &'static str,
@@ -145,7 +144,7 @@ impl Device {
     /// # Errors
     ///
     /// None today; the signature is that of [`open`](Self::open).
-    #[cfg(feature = "emulated")]
+    #[cfg(pinlane_emulated)]
     pub fn emulated() -> Result<Device> {
         Device::of_emulator(&Emulator::new(), 0)
     }
@@ -155,7 +154,7 @@ impl Device {
     /// # Errors
     ///
     /// [`ErrorKind::NoDevice`] if the machine has fewer devices; injected faults.
-    #[cfg(feature = "emulated")]
+    #[cfg(pinlane_emulated)]
     pub fn of_emulator(emulator: &Emulator, ordinal: Ordinal) -> Result<Device> {
         check_ordinal(emulator, "Device::of_emulator", ordinal)?;
         Device::on(emulator.driver(), ordinal)
@@ -170,7 +169,7 @@ impl Device {
     /// assert_eq!((machine.findings().len(), machine.usage().device_bytes), (0, 0));
     /// # Ok::<(), pinlane::Error>(())
     /// ```
-    #[cfg(feature = "emulated")]
+    #[cfg(pinlane_emulated)]
     #[must_use]
     pub fn emulator(&self) -> Option<Emulator> {
         self.inner.context.emulator()
@@ -179,9 +178,9 @@ impl Device {
     /// Whether the device is an emulated one of this process.
     #[must_use]
     pub fn is_emulated(&self) -> bool {
-        #[cfg(feature = "emulated")]
+        #[cfg(pinlane_emulated)]
         return self.emulator().is_some();
-        #[cfg(not(feature = "emulated"))]
+        #[cfg(not(pinlane_emulated))]
         false
     }
 
@@ -191,7 +190,7 @@ impl Device {
     /// # Errors
     ///
     /// A GPU that exists but cannot be opened is an error, not a reason to emulate.
-    #[cfg(feature = "emulated")]
+    #[cfg(pinlane_emulated)]
     pub fn open_or_emulated() -> Result<Device> {
         match Device::open(0) {
             Err(error) if error.kind() == ErrorKind::NoDevice => {
@@ -205,14 +204,14 @@ impl Device {
 
     /// Why [`open_or_emulated`](Self::open_or_emulated) took an emulated device: the error of
     /// [`open`](Self::open), which says what is missing. `None` for any other device.
-    #[cfg(feature = "emulated")]
+    #[cfg(pinlane_emulated)]
     #[must_use]
     pub fn instead_of_gpu(&self) -> Option<&Error> {
         self.inner.instead_of_gpu.get()
     }
 
     fn on(driver: Arc<dyn Driver>, ordinal: Ordinal) -> Result<Device> {
-        #[cfg(feature = "emulated")]
+        #[cfg(pinlane_emulated)]
         driver::emulated::leave_out_lines();
         let context = Context::new(driver, ordinal)?;
         let allocations = create_stream(&context, StreamFlags::default())?;
@@ -222,7 +221,7 @@ impl Device {
             context,
             heap,
             engine,
-            #[cfg(feature = "emulated")]
+            #[cfg(pinlane_emulated)]
             instead_of_gpu: OnceLock::new(),
         };
         Ok(Device { inner: Arc::new(inner) })

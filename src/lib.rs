@@ -49,6 +49,8 @@ mod device;
 pub mod dlpack;
 #[allow(unsafe_code)]
 pub mod driver;
+#[cfg(all(feature = "emulated", not(pinlane_emulated)))]
+mod elsewhere;
 mod error;
 #[allow(unsafe_code)]
 pub mod file;
@@ -75,7 +77,7 @@ pub mod trace;
 mod wakers;
 
 pub use device::{Device, DeviceInfo, MemoryInfo};
-#[cfg(feature = "emulated")]
+#[cfg(pinlane_emulated)]
 pub use driver::emulated;
 pub use driver::reference::checksum;
 pub use error::{CudaCode, Error, ErrorKind, Refused, Result};

@@ -10,7 +10,7 @@
 
 #[cfg(pinlane_cuda)]
 mod cuda;
-#[cfg(feature = "emulated")]
+#[cfg(pinlane_emulated)]
 pub mod emulated;
 mod gpu;
 
@@ -23,7 +23,7 @@ pub use pinlane_driver::{
     RawStream, RowIndex, RowMove, StreamFlags, reference,
 };
 
-#[cfg(feature = "emulated")]
+#[cfg(pinlane_emulated)]
 impl From<emulated::Unreadable> for crate::error::Error {
     fn from(text: emulated::Unreadable) -> Self {
         let kind = crate::error::ErrorKind::InvalidValue;

@@ -8,7 +8,7 @@ pub(crate) enum Remedy {
     Words(&'static str),
     ListDevices,
     ChooseDevice,
-    #[cfg_attr(not(feature = "emulated"), allow(dead_code))]
+    #[cfg_attr(not(pinlane_emulated), allow(dead_code))]
     BuildMoreDevices,
     OpenOnItsThread,
     ViewsOfEqualLength,

@@ -22,11 +22,11 @@ mod copy;
 mod read;
 
 use std::fmt::Display;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use pinlane_base::system::{self as libc, FileExt};
 
 use self::read::{AlignedMemory, Stop};
 use crate::copy::entry::Source;
@@ -69,7 +69,12 @@ pub struct FileReader {
 /// Opens a regular file to read, without blocking. Refuses other files with
 /// [`io::ErrorKind::InvalidInput`], usually before it opens them: opening a device file may already
 /// have an effect on the device.
+#[cfg(target_os = "linux")]
 pub(super) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
+    use std::fs::{Metadata, OpenOptions};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::OpenOptionsExt;
+
     let regular = |metadata: Metadata| match metadata.is_file() {
         true => Ok(()),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
@@ -85,6 +90,11 @@ pub(super) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
         now >= 0 && libc::fcntl(opened.as_raw_fd(), libc::F_SETFL, now & !libc::O_NONBLOCK) >= 0
     };
     if cleared { Ok(opened) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn open_regular(_: &Path, _: i32) -> io::Result<File> {
+    Err(io::Error::new(io::ErrorKind::Unsupported, "pinlane reads files on Linux only"))
 }
 
 impl FileReader {

@@ -12,9 +12,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use bytemuck::{Pod, Zeroable};
+use pinlane_base::system::FileExt;
 
 use crate::copy::entry::BLOCK;
 

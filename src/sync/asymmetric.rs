@@ -56,6 +56,16 @@ impl Fences {
     }
 }
 
+#[cfg(not(target_os = "linux"))]
+mod membarrier {
+    pub(super) fn register() -> bool {
+        false
+    }
+
+    pub(super) fn run() {}
+}
+
+#[cfg(target_os = "linux")]
 mod membarrier {
     const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;

@@ -54,9 +54,9 @@
 //! * No driver call is made under the lock.
 
 mod chrome;
-#[cfg(feature = "nvtx")]
+#[cfg(all(feature = "nvtx", target_os = "linux"))]
 mod nvtx;
-#[cfg(not(feature = "nvtx"))]
+#[cfg(not(all(feature = "nvtx", target_os = "linux")))]
 #[path = "no_nvtx.rs"]
 mod nvtx;
 mod recorder;

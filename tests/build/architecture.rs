@@ -3,7 +3,7 @@
 //! ```text
 //!   capi
 //!   prefetch, file, batch, graph, staging, dlpack
-//!   copy, device, stream
+//!   copy, device, elsewhere, stream
 //!   pool
 //!   memory
 //!   timeline, ticket, context, trace, notice, wakers
@@ -27,7 +27,7 @@ use crate::sources::{Source, identifier, published, sources};
 const LAYERS: [&[&str]; 8] = [
     &["capi"],
     &["prefetch", "file", "batch", "graph", "staging", "dlpack"],
-    &["copy", "device", "stream"],
+    &["copy", "device", "elsewhere", "stream"],
     &["pool"],
     &["memory"],
     &["timeline", "ticket", "context", "trace", "notice", "wakers"],

@@ -35,14 +35,32 @@ pub fn errors(stdout: &str) -> Vec<&str> {
 }
 
 #[test]
-fn other_systems_stop_with_one_sentence() {
-    for (system, bits) in [("macos", "64"), ("windows", "64"), ("android", "64"), ("linux", "32")] {
-        let target = [("CARGO_CFG_TARGET_OS", system), ("CARGO_CFG_TARGET_POINTER_WIDTH", bits)];
-        let stdout = run(target.map(|(name, value)| (name, OsStr::new(value))));
-        let errors = errors(&stdout);
-        assert_eq!(stdout.lines().count(), 1, "{stdout}");
-        assert!(errors[0].starts_with("pinlane needs 64-bit Linux"), "{stdout}");
-        assert!(errors[0].ends_with(&format!("this target is {bits}-bit {system}")), "{stdout}");
+fn systems_of_32_bits_stop_with_one_sentence() {
+    let stdout = run([("CARGO_CFG_TARGET_POINTER_WIDTH", OsStr::new("32"))]);
+    let message = "pinlane needs a 64-bit system, and this target has 32 bits";
+    assert_eq!((errors(&stdout), stdout.lines().count()), (vec![message], 1), "{stdout}");
+}
+
+/// The library compiles there, and opens no device. Its error says why.
+#[test]
+fn other_systems_have_neither_cuda_nor_the_emulated_device() {
+    for system in ["macos", "windows", "android"] {
+        let target = ("CARGO_CFG_TARGET_OS", OsStr::new(system));
+        let stdout = run([target]);
+        assert!(!stdout.contains("cargo::rustc-cfg"), "{stdout}");
+        let why = format!("pinlane opens devices on Linux only, and it was compiled for {system}");
+        let of_capi = format!("the feature `capi` needs Linux, and this target is {system}");
+        if cfg!(feature = "capi") {
+            assert_eq!(errors(&stdout), [of_capi]);
+        } else {
+            assert!(stdout.contains(&format!("PINLANE_WITHOUT_CUDA={why}\n")), "{stdout}");
+            assert!(errors(&stdout).is_empty(), "{stdout}");
+        }
+        for wish in ["driver", "on", "/usr/local/cuda"] {
+            let stdout = run([target, ("PINLANE_CUDA", OsStr::new(wish))]);
+            let asked = "CUDA, which PINLANE_CUDA asks for, needs Linux";
+            assert_eq!(errors(&stdout), [format!("{asked}, and this target is {system}")]);
+        }
     }
 }
 

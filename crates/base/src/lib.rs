@@ -9,6 +9,7 @@
 //! | [`sanitizer`] | annotations for the program's thread sanitizer |
 //! | [`json`] | strings of JSON |
 //! | [`sources`] | the place of a crate's sources |
+//! | [`system`] | the calls of Linux, which fail on other systems |
 //!
 //! It is not covered by semantic versioning.
 
@@ -19,6 +20,7 @@ pub mod lock;
 pub mod process;
 pub mod sanitizer;
 pub mod sources;
+pub mod system;
 pub mod thread;
 
 /// Methods of a builder that set one member each, and give the builder back. Each is written

@@ -10,6 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
+use crate::system as libc;
+
 static EXITING: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note_exit() {

@@ -27,6 +27,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 pub use self::tag::Tag;
+use crate::system as libc;
 
 const UNKNOWN: u8 = 0;
 const ABSENT: u8 = 1;

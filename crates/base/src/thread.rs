@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::process::{Process, discard_panic};
 use crate::sanitizer::ours;
+use crate::system as libc;
 
 /// The bytes that the system keeps of a thread's name; the last one is 0.
 type Name = [u8; 16];

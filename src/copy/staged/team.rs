@@ -117,7 +117,9 @@ impl CopyTeam {
             let what = format!("{} threads", self.threads);
             return invalid(what, "use at most 256; eight saturate the link of one device");
         }
-        if let Some(core) = self.cores.iter().find(|&&core| core >= libc::CPU_SETSIZE as usize) {
+        if let Some(core) =
+            self.cores.iter().find(|&&core| core >= pinlane_base::system::CPU_SETSIZE as usize)
+        {
             return invalid(format!("core {core}"), "name cores that the machine has");
         }
         if self.spin > LONGEST_SPIN {
@@ -513,6 +515,11 @@ impl Team {
 }
 
 /// Best effort: a thread that cannot be pinned works anywhere.
+#[cfg(not(target_os = "linux"))]
+fn pin_to(_: usize) {}
+
+/// As above.
+#[cfg(target_os = "linux")]
 fn pin_to(core: usize) {
     // SAFETY: a `cpu_set_t` of zeros is the empty set, and `core` is below CPU_SETSIZE (`install`);
     // the calls read and write only it.

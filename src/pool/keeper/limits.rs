@@ -168,6 +168,12 @@ fn number_in(file: &Path) -> Option<usize> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
+#[cfg(not(target_os = "linux"))]
+fn memlock() -> Option<usize> {
+    None
+}
+
+#[cfg(target_os = "linux")]
 fn memlock() -> Option<usize> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is live for the call to write.

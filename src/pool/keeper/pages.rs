@@ -17,6 +17,8 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use pinlane_base::system as libc;
+
 use crate::pool::books::stats::Fallbacks;
 use crate::process::thread::with_helpers;
 use crate::sync::spin;
@@ -109,6 +111,12 @@ impl Pages {
         advised == 0 && !off
     }
 
+    #[cfg(not(target_os = "linux"))]
+    fn prefer_node(&self, _: u32) -> bool {
+        false
+    }
+
+    #[cfg(target_os = "linux")]
     fn prefer_node(&self, node: u32) -> bool {
         const BITS: usize = libc::c_ulong::BITS as usize;
         let mut nodes = [0 as libc::c_ulong; 1024 / BITS];
