@@ -5,6 +5,7 @@
 //! | `search` | where the build finds a CUDA toolkit, and which one it refuses |
 //! | `script`, `broken` | the build script itself: on targets and toolkits that it refuses |
 //! | `driver_api` | the declarations of the driver's functions are those of the toolkit's headers |
+//! | `driver_faults` | each function of the driver fails at each call, on the drop-in's driver |
 //! | `libcuda` | what is said of a driver's library that is of no use |
 //! | `documented` | which errors the CUDA documents list for each call |
 //! | `dependencies` | which features need bindgen, cbindgen and cc |
@@ -34,6 +35,8 @@ mod dependencies;
 mod documented;
 #[cfg(feature = "toolkit")]
 mod driver_api;
+#[cfg(all(pinlane_cuda, not(pinlane_toolkit)))]
+mod driver_faults;
 #[cfg(all(feature = "capi", feature = "emulated"))]
 #[path = "../ffi/mod.rs"]
 mod ffi;
