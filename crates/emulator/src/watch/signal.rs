@@ -225,7 +225,10 @@ mod processor {
         }
         // SAFETY: the system has saved at least the 512 bytes of FXSAVE there.
         let [magic, length] = unsafe { area.add(EXTENDED).cast::<[u32; 2]>().read_unaligned() };
-        let place = __cpuid_count(13, MASKS).ebx as usize + 8 * usize::from(number);
+        // SAFETY: each processor of this architecture has the instruction.
+        #[allow(unused_unsafe, reason = "it is a safe function in newer versions of Rust")]
+        let masks = unsafe { __cpuid_count(13, MASKS) };
+        let place = masks.ebx as usize + 8 * usize::from(number);
         if magic != MAGIC || place < IN_USE + 64 || place + 8 > length as usize {
             return None;
         }
