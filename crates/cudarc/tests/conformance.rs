@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 
+use cudarc::driver::sys::CUgraphInstantiate_flags;
 use cudarc::driver::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, HostSlice, result};
 use pinlane::{Device, ErrorKind, PinnedBuf, PinnedPool};
@@ -336,11 +337,18 @@ fn lent_memory_is_not_captured() {
     // It was ended, and the stream is as before.
     rig.stream.upload(&host, &mut slice).unwrap();
     assert_eq!(contents(cudarc, &slice), values(2, LEN));
+    // Nor by a capture that the closure ends, and whose graph it could keep.
+    let refused = rig.stream.lend_host(&host, |host| {
+        begin();
+        cudarc.memcpy_htod(host, &mut slice)?;
+        cudarc.end_capture(CUgraphInstantiate_flags(0)).map(drop)
+    });
+    assert!(matches!(refused, Err(Error::Captured)), "{refused:?}");
     begin();
     let refused = rig.stream.lend_host(&host, |_| unreachable!("the stream is captured"));
     let Err(Error::Pinlane(error)) = refused else { panic!("{refused:?}") };
     assert_eq!(error.kind(), ErrorKind::StreamCapturing);
-    let _ = cudarc.end_capture(cudarc::driver::sys::CUgraphInstantiate_flags(0));
+    let _ = cudarc.end_capture(CUgraphInstantiate_flags(0));
     // SAFETY: the memory of this test is not used any more.
     unsafe { rig.context.enable_event_tracking() };
 }
