@@ -5,6 +5,7 @@
 //! | [`host`] | kernel, cores, memory and its limits |
 //! | [`cuda`] | toolkit, driver, GPUs |
 //! | [`bus`] | link, NUMA node and IOMMU of a GPU |
+//! | [`pages`] | how memory is page-locked, and at least how much |
 //! | [`speed`] | what copies reach |
 //! | [`finding`] | one line of the report |
 
@@ -12,6 +13,7 @@ mod bus;
 mod cuda;
 mod finding;
 mod host;
+mod pages;
 mod speed;
 
 use pinlane::driver::cuda;
@@ -60,11 +62,16 @@ fn gpu(system: &System, ordinal: i32) -> Vec<Finding> {
         Err(error) => return vec![Finding::wrong(name, cause(&error), error.remedy())],
     };
     let driver = cuda().expect("a GPU was opened with it");
+    let pages = pages::finding(format!("{name} pages"), &device, 1024 * MIB);
     match Speed::measure(&device, 64 * MIB) {
-        Ok(speed) => cuda::gpu(system, &*driver, &device, &speed),
+        Ok(speed) => {
+            let mut findings = cuda::gpu(system, &*driver, &device, &speed);
+            findings.push(pages);
+            findings
+        }
         Err(error) => {
             let remedy = "fix that first; a lost device needs a new process, or a reset";
-            vec![Finding::wrong(name, error.to_string(), remedy)]
+            vec![Finding::wrong(name, error.to_string(), remedy), pages]
         }
     }
 }
