@@ -38,10 +38,11 @@ use pinlane::dlpack::Imported;
 use pinlane::emulated::Emulator;
 use pinlane::pool::PageLocking;
 use pinlane::{
-    Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Registered, Result, Stream, StreamOptions,
-    Ticket, staging::Staging,
+    CudaCode, Device, DeviceBuf, Error, ErrorKind, PinnedBuf, PinnedPool, Registered, Result,
+    Stream, StreamOptions, Ticket, staging::Staging,
 };
 
+use crate::common::{Pages, pages};
 use behind::{Behind, Kind, Set, Uses};
 use graphs::OfGraph;
 use lent::{Lent, Returned};
@@ -140,6 +141,11 @@ pub struct Machine {
     trouble: Trouble,
 }
 
+/// Whether the machine refuses to register memory (`PINLANE_TEST_PAGES`).
+fn is_refused(error: &Error) -> bool {
+    pages() == Pages::Refused && error.cuda_code() == Some(CudaCode::NOT_SUPPORTED)
+}
+
 impl Machine {
     pub fn new(setup: Setup) -> Result<Self> {
         let Setup { devices, scale, budget, default_streams, page_locking, faulty, emulator } =
@@ -219,12 +225,14 @@ impl Machine {
         }
     }
 
-    /// The result of the call if it succeeded. Asserts that an error comes from the budget, from an
-    /// injected fault, or from a lost device that the work may have to wait for.
+    /// The result of the call if it succeeded. Asserts that an error comes from the budget, from a
+    /// machine that refuses to register memory, from an injected fault, or from a lost device that
+    /// the work may have to wait for.
     fn accept<T>(&self, result: Result<T>, behind: Set) -> Option<T> {
         match result {
             Ok(value) => Some(value),
             Err(error) if error.kind() == ErrorKind::BudgetExhausted => None,
+            Err(error) if is_refused(&error) => None,
             Err(error) if self.releases.explains(&error) => None,
             Err(error) => {
                 assert!(self.trouble.explains(&error, behind, &self.behind), "no reason: {error}");
