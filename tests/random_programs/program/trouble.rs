@@ -133,6 +133,11 @@ impl Machine {
 
     /// Puts long work on an idle stream.
     pub(super) fn stall(&mut self, lane: usize) {
+        // If an event cannot be recorded, the call waits for its stream, and only this thread would
+        // release that.
+        if self.trouble.faulty {
+            return;
+        }
         self.synchronize(lane);
         let (device, kind) = (self.lanes[lane].device, self.lanes[lane].kind);
         let stream = &self.lanes[lane].stream;
