@@ -101,3 +101,31 @@ fn a_later_part_that_is_refused_is_a_lack_of_memory() {
     let fallbacks = crate::assert_adds_up(&pool, &emulator).fallbacks;
     assert_eq!((fallbacks.in_parts, fallbacks.not_registered), (1, 0));
 }
+
+/// As on the Windows Subsystem for Linux. The budget is larger than what the system allows.
+#[test]
+fn a_system_that_allows_little_fills_the_pool_before_its_budget_is_spent() {
+    for how in [PageLocking::Register, PageLocking::Allocate] {
+        let emulator = Emulator::new();
+        emulator.limit_page_locked(16 * MIB);
+        let device = Device::of_emulator(&emulator, 0).unwrap();
+        let pool = PinnedPool::builder(&device).max_bytes(1 << 30).page_locking(how);
+        let pool = pool.build().unwrap();
+        let mut held = Vec::new();
+        let error = loop {
+            match pool.alloc::<u8>(MIB) {
+                Ok(block) => held.push(block),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::OutOfHostMemory, "{error}");
+        assert!(held.len() >= 8, "{how:?}: {} MiB of 16", held.len());
+        // What comes back is given out again.
+        held.pop();
+        held.push(pool.alloc(MIB).unwrap());
+        // Blocks of another size take the memory of free ones.
+        held.clear();
+        pool.alloc::<u8>(8 * MIB).unwrap();
+        assert!(pool.stats().committed_bytes <= 16 << 20, "{how:?}");
+    }
+}
