@@ -110,6 +110,19 @@ class Making(unittest.TestCase):
         made = maker.twins[maker.tensors[-1].name]
         self.assertEqual(made.stride(), eval(source, maker.twins).stride())
 
+    def test_a_line_may_read_before_the_allocator_asks_events_for_its_result(self):
+        from .random_programs.tensors import Tensor
+        maker = self.maker()
+        reads = (("x", ROW),)
+        maker.order.apply(Allocate("x", 0, 4))
+        maker.allocate(Tensor("y", 0), "torch.ones(2)", Uses(0, reads))
+        early, memory, uses = maker.steps[-1].effects
+        self.assertEqual((early, memory), (Uses(0, reads, certain=False), Allocate("y", 0, 2)))
+        # The memory of y was that of z, of which stream 1 is done: it has read z, and written x.
+        before = (Allocate("z", 0, 2), WRITE, RecordStream("z", 1), Free("z"))
+        for effects, found in (((memory, uses), 0), ((early, memory, uses), 1)):
+            self.assertEqual(len(races(*before, *effects, z=512, y=512)), found)
+
     def test_a_loop_over_batches_may_wait_for_the_streams_of_earlier_loops(self):
         maker = self.maker()
         for maker.stream in 1, 0:

@@ -22,6 +22,11 @@ typedef struct {
   int writes;        /* 0: reads, 1: writes. What is read and written is two uses. */
 } pinlane_use;
 
+/* For `writes` of a declared use, as in 1 | PINLANE_LATER: work will tell by pinlane_used which of
+ * these bytes it uses. That by itself is no use. Without it, a run in which work runs late misses
+ * races with memory that has been used again by then. */
+#define PINLANE_LATER 2
+
 /* Enqueues a kernel on a stream (cudaStream_t; NULL is the legacy default stream).
  *
  * work(data) runs when the kernel's turn comes, on any thread, once for each launch of a graph that

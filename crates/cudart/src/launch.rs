@@ -16,6 +16,9 @@ use crate::driver::contexts::stream;
 use crate::machine;
 use crate::stand_ins::kept;
 
+/// `PINLANE_LATER`
+const LATER: c_int = 2;
+
 /// `pinlane_use`
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -35,7 +38,8 @@ impl Use {
             bytes: bytes as u64,
             rows: rows as u64,
             stride: stride as u64,
-            writes: writes != 0,
+            writes: writes & 1 != 0,
+            later: writes & LATER != 0,
         }
     }
 }

@@ -68,7 +68,10 @@ impl Machine {
         let late = late.into_iter().filter_map(|one| one.settled().ok().flatten());
         let late = self.uses_that_count(late);
         self.check_declared(key, device, launch, &late, knowledge)?;
-        if let Some(knowledge) = knowledge.filter(|_| !late.is_empty()) {
+        let Some(knowledge) = knowledge else { return Ok(()) };
+        if late.is_empty() {
+            self.races.used_nothing(knowledge);
+        } else {
             let at = self.races.used(knowledge, launch.name, late.iter().map(Touch::declared));
             if self.races.has_found() {
                 self.report_races();

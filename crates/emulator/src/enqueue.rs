@@ -175,9 +175,11 @@ impl Machine {
         stream.enqueued += 1;
         stream.submitted += 1;
         let (agent, device) = (stream.agent, stream.device);
-        let knowledge = self.races.enqueued(agent, &action, is_asked);
         let ready = !stream.stalled && !stream.slow.is_slow() && waits.is_empty();
         let idle = ready && stream.queue.is_empty();
+        let is_function = matches!(action, Action::HostFunction(_));
+        let at_once = idle && self.schedule.is_eager() && !is_function;
+        let knowledge = self.races.enqueued(agent, &action, is_asked, at_once);
         let position = Position { stream: key, count: stream.enqueued };
         if let Action::Mark { event } = action {
             self.snapshot(event, position, agent);
@@ -189,7 +191,7 @@ impl Machine {
         if self.races.has_found() {
             self.report_races();
         }
-        if idle && self.schedule.is_eager() && !matches!(action, Action::HostFunction(_)) {
+        if at_once {
             // No stream can wait for this position yet, so this makes none ready.
             if self.execute(key, &action, knowledge) {
                 self.streams.get_mut(key).expect("still there").completed += 1;

@@ -19,6 +19,9 @@ typedef struct {
 
 namespace pinlane {
 
+/// For `writes`: the work will tell which of these bytes it uses.
+constexpr int LATER = 2;
+
 struct DropIn {
   /// A launch whose work computes, and the uses that it declares.
   int (*launch)(const char*, void*, const pinlane_use*, size_t, void (*)(void*), void*,

@@ -150,7 +150,10 @@ inline void launch_computation(Operator& op, const std::vector<IValue>& argument
     work->arguments.push_back(moved(arguments[i], c10::kCPU, [&](const at::Tensor& t) {
       if (!t.is_cuda()) return by_value(t);
       writes |= op.writes[i] && t.numel() > 0;
-      if (!later) add_tensor(uses, used_part(op, arguments, i, t), op.writes[i]);
+      if (later)
+        add_later(uses, t, op.writes[i]);
+      else
+        add_tensor(uses, used_part(op, arguments, i, t), op.writes[i]);
       return on_host(t);
     }));
   }

@@ -72,6 +72,14 @@ inline void add_tensor_at(Uses& uses, const char* start, const at::Tensor& t, bo
   add_levels(uses, start, item, std::move(levels), writes);
 }
 
+/// Adds the range of a tensor whose elements the work will tell, of those that it uses.
+inline void add_later(Uses& uses, const at::Tensor& t, bool writes) {
+  const auto item = static_cast<int64_t>(t.element_size());
+  int64_t bytes = item;
+  for (int64_t d = 0; d < t.dim(); ++d) bytes += (t.size(d) - 1) * t.stride(d) * item;
+  uses.push_back({t.const_data_ptr(), static_cast<size_t>(bytes), 1, 0, LATER | int{writes}});
+}
+
 inline void add_tensor(Uses& uses, const at::Tensor& t, bool writes) {
   if (t.defined()) add_tensor_at(uses, static_cast<const char*>(t.const_data_ptr()), t, writes);
 }

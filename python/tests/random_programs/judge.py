@@ -40,8 +40,7 @@ class Judge:
             ran = self.runner.run_by_steps(less)
             kind = program.steps[number].wait
             possible = less.order(False, ran.addresses)
-            eager = os.environ["PINLANE_REPLAY"].endswith(":eager")
-            if less.order(True, ran.addresses, eager).races:
+            if less.order(True, ran.addresses).races:
                 self.counts[f"wrong without a wait: {kind}"] += 1
                 if not ran.findings:
                     self.mistakes.append(described(f"a race is missed, of {kind}", less, ran))

@@ -175,7 +175,9 @@ class _Maker:
             (row, rows), (column, columns) = self.part(twin.size(0)), self.part(twin.size(1))
             texts += [f"{name}[{row}:{rows}]", f"{name}[{row}]", f"{name}[:, {column}:{columns}]",
                       f"{name}[:, {column}]", f"{name}.t()", f"{name}[::2]",
-                      f"{name}[{row}:{rows}, {column}:{columns}]", f"{name}.flatten()"]
+                      f"{name}[{row}:{rows}, {column}:{columns}]"]
+            if twin.is_contiguous():  # otherwise it is a copy
+                texts.append(f"{name}.flatten()")
         elif twin.dim() == 1 and twin.numel():
             first, last = self.part(twin.size(0))
             texts += [f"{name}[{first}:{last}]", f"{name}[::2]", f"{name}[:, None]"]
@@ -221,10 +223,13 @@ class _Maker:
                                 made.untyped_storage().nbytes() // 4)
         new = tensor.name, bits_of(made)
         agent = tensor.agent if uses is None else uses.agent
-        effect = Uses(agent, uses.reads if uses else (), (new,), late=bool(uses and uses.late))
+        reads = uses.reads if uses else ()
+        # Part of the line may run before PyTorch allocates the result, and so before the allocator
+        # asks the events of freed memory.
+        early = (Uses(agent, reads, certain=False),) if reads else ()
         self.add(Step(self.on(self.stream if tensor.agent == HOST else tensor.agent,
                               f"{tensor.name} = {line}", tensor.name),
-                      (memory, effect, *more), (tensor.name,), **step))
+                      (*early, memory, Uses(agent, reads, (new,)), *more), (tensor.name,), **step))
         self.tensors.append(tensor)
         return tensor
 
@@ -337,7 +342,7 @@ class _Maker:
             line = self.rng.choice((f"{name}[{numbers.name}]",
                                     f"{name}.index_select(0, {numbers.name})",
                                     f"torch.nn.functional.embedding({numbers.name}, {name})"))
-            uses = Uses(self.stream, (reads, (name, bits)), late=True)
+            uses = Uses(self.stream, (reads, (name, bits)))
             self.allocate(Tensor(self.name("x"), self.stream), line, uses)
             return
         value = self.like(torch.Size((len(rows), twin.size(1))))
@@ -349,7 +354,7 @@ class _Maker:
                         f"{name}[{numbers.name}] = {value.text}"]
         line = self.rng.choice(choices)
         rows_used = (name, bits)
-        uses = Uses(self.stream, (reads, value.use, rows_used), (rows_used,), late=True)
+        uses = Uses(self.stream, (reads, value.use, rows_used), (rows_used,))
         self.prepare(uses)
         exec(line, self.twins)
         self.add(Step(self.on(self.stream, line), (uses,)))

@@ -23,8 +23,6 @@ class Uses:
     certain: bool = True
     """Whether each race of it is found, whatever the schedule. If not, only the strict model has
     it."""
-    late: bool = False
-    """It is known when it runs. Unless that is at once, what it races with may be forgotten."""
 
 
 @dataclass(frozen=True)
@@ -127,11 +125,8 @@ class Order:
     none.
     """
 
-    def __init__(
-        self, generous: bool = False, addresses: dict[str, int] | None = None, eager: bool = True,
-    ) -> None:
+    def __init__(self, generous: bool = False, addresses: dict[str, int] | None = None) -> None:
         self.generous = generous
-        self.eager = eager
         self.addresses = addresses or {}
         self.known: dict[int, Knowledge] = {HOST: {}}
         self.events: dict[str, Knowledge] = {}
@@ -145,8 +140,7 @@ class Order:
     def apply(self, effect: Effect) -> None:
         match effect:
             case Uses():
-                is_certain = effect.certain and (self.eager or not effect.late)
-                if is_certain or not self.generous:
+                if effect.certain or not self.generous:
                     self._use(effect)
             case Record(event, stream):
                 self.events[event] = dict(self._of(stream))

@@ -47,10 +47,9 @@ class Program:
         return Program(name, (*self.steps[:number], *([weaker] if weaker else []),
                               *self.steps[number + 1 :]))
 
-    def order(self, generous: bool, addresses: dict[str, int] | None = None,
-              eager: bool = True) -> Order:
+    def order(self, generous: bool, addresses: dict[str, int] | None = None) -> Order:
         """What is ordered, and what races."""
-        order = Order(generous, addresses, eager)
+        order = Order(generous, addresses)
         for number, step in enumerate(self.steps):
             order.step = number
             for effect in step.effects:

@@ -28,6 +28,9 @@ def are_independent(one: Step, other: Step) -> bool:
     uses = []
     for step in one, other:
         found = [effect for effect in step.effects if isinstance(effect, Uses)]
+        # The first of two may be what the step reads before it allocates.
+        if len(found) == 2 and found[0].reads == found[1].reads and not found[0].certain:
+            del found[0]
         others = [effect for effect in step.effects
                   if not isinstance(effect, (Uses, Allocate, RecordStream))]
         if len(found) != 1 or others or found[0].agent == HOST or "Thread" in step.text:

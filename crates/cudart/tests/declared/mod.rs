@@ -33,6 +33,7 @@ fn declared_uses_that_nothing_orders_race_in_every_run() {
     for (how, first, second) in [
         ("columns", "kernel left", "kernel right"),
         ("rows", "kernel all", "kernel some"),
+        ("again", "kernel all", "kernel some"),
         ("host", "kernel of the host", "host "),
     ] {
         let app = app.given(how);

@@ -165,6 +165,18 @@ int main(int, char **argv) {
     EXPECT(add("all", first, make(table, 0, columns, 1)) == 0);
     order();
     EXPECT(add("some", second, make(table, 3, 1, 1, {7, 100})) == 0);
+  } else if (how == "again") {
+    // When "some" runs late, "all" has used the same rows again, in order.
+    EXPECT(add("all", first, make(table, 0, columns, 1)) == 0);
+    order();
+    const pinlane_use later = {table, count * sizeof(float), 1, 0, 1 | PINLANE_LATER};
+    Add *some = make(table, 3, 1, 1, {7, 100});
+    EXPECT(pinlane_launch("some", second, &later, 1, run, some, drop) == 0);
+    cudaEvent_t event;
+    OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    OK(cudaEventRecord(event, second));
+    OK(cudaStreamWaitEvent(first, event, 0));
+    EXPECT(add("all", first, make(table, 0, columns, 1)) == 0);
   } else if (how == "others") {
     EXPECT(add("some", first, make(table, 0, columns, 1, {7, 100})) == 0);
     EXPECT(add("some", second, make(table, 0, columns, 1, {8, 101})) == 0);

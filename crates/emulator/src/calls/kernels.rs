@@ -63,7 +63,8 @@ impl Emulator {
     /// device is lost ([`FindingKind::IllegalAddress`]). If page-locked memory was freed, it does
     /// not run either ([`FindingKind::FreedInFlight`]). All uses count for the search for races,
     /// and the host must not touch page-locked memory among them before it knows that the kernel is
-    /// complete. What `work` gives is checked when it has run.
+    /// complete. What `work` gives is checked when it has run. Uses that are [`DeclaredUse::later`]
+    /// say where that will be, and are no uses.
     ///
     /// # Errors
     ///
@@ -86,10 +87,11 @@ impl Emulator {
         let settled = uses.iter().filter_map(|one| one.settled().transpose());
         let settled = settled.collect::<DriverResult<Vec<DeclaredUse>>>()?;
         self.on_stream(Call::Busy, stream, |machine, key| {
-            let uses = machine.uses_that_count(settled);
+            let (later, uses): (Vec<_>, Vec<_>) = settled.into_iter().partition(|one| one.later);
+            let [uses, later] = [uses, later].map(|uses| machine.uses_that_count(uses));
             let named = machine.host.claimed_by(uses.iter().map(|one| one.start as usize));
             let peers = machine.peers_of(stream.device)?;
-            let declared = Some(Arc::new(Declared { uses, work: Mutex::new(work) }));
+            let declared = Some(Arc::new(Declared { uses, later, work: Mutex::new(work) }));
             let launch = Launch { name, stand_in: None, declared, named, peers };
             machine.submit(key, Vec::new(), Action::Kernel(launch))
         })

@@ -19,6 +19,8 @@ pub struct DeclaredUse {
     pub stride: u64,
     /// Whether it writes to them, or reads them.
     pub writes: bool,
+    /// Which of these bytes it uses is told when it has run. This by itself is no use.
+    pub later: bool,
 }
 
 impl DeclaredUse {
@@ -59,6 +61,8 @@ pub(crate) type Work = Box<dyn Fn() -> Vec<DeclaredUse> + Send>;
 pub(crate) struct Declared {
     /// Settled, and of no pageable memory.
     pub(crate) uses: Box<[DeclaredUse]>,
+    /// Of what it will tell. The same.
+    pub(crate) later: Box<[DeclaredUse]>,
     pub(crate) work: Mutex<Work>,
 }
 
@@ -75,7 +79,7 @@ mod tests {
     #[test]
     fn rows_without_gaps_are_one_range_and_those_past_the_last_address_are_refused() {
         let of = |start, bytes, rows, stride| {
-            let all = DeclaredUse { start, bytes, rows, stride, writes: true };
+            let all = DeclaredUse { start, bytes, rows, stride, writes: true, later: false };
             all.settled().map(|one| one.map(|one| (one.bytes, one.rows, one.span())))
         };
         assert_eq!(of(100, 8, 1, 0), Ok(Some((8, 1, 8))));

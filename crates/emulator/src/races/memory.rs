@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::report::{MemoryKind, RacingAccess};
 use super::shadow::{Conflict, Shadow, Use, View};
+use crate::operation::uses::Touch;
 
 /// The number of freed allocations at which those that all threads know of are first dropped.
 const FEW: usize = 64;
@@ -85,6 +86,20 @@ impl Memory {
             }
         }
         Some(origin)
+    }
+
+    /// The earlier uses that may race with a use of some of these bytes. Of pageable memory none.
+    pub(super) fn parallel(&self, touch: &Touch, view: &impl View) -> Vec<Use> {
+        let (start, end) = (touch.start, touch.start.saturating_add(touch.bytes));
+        let writes = touch.access != RacingAccess::Read;
+        let mut found = Vec::new();
+        for (_, Allocation { origin, shadow }) in self.allocations.range(..end).rev() {
+            if origin.start + origin.bytes <= start {
+                break;
+            }
+            shadow.parallel((start, end), writes, view, &mut found);
+        }
+        found
     }
 
     /// Where a use goes on that has reached `until` and ends later: in the same memory, or in the

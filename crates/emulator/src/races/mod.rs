@@ -8,6 +8,7 @@
 //!   agents    streams and host threads, and what each knows      clock   vector clocks
 //!   memory    the allocations                                    shadow  who used which bytes
 //!   rows      uses that are rows                                 site    where calls are made
+//!   late      operations whose uses are told when they have run
 //!   report    races as values and texts
 //!   function  the host function that runs                        label   what calls are made for
 //!   trail     the steps that led there                       side    what a copy that has run used
@@ -25,6 +26,7 @@ mod agents;
 mod clock;
 mod function;
 mod label;
+mod late;
 mod memory;
 mod report;
 mod rows;
@@ -38,6 +40,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use self::agents::Agents;
 use self::label::Labels;
+use self::late::Late;
 use self::memory::{Memory, Origin};
 use self::shadow::{Conflict, Use, View};
 use self::site::Sites;
@@ -75,6 +78,7 @@ pub(super) struct Races {
     on: bool,
     agents: Agents,
     memory: Memory,
+    late: Late,
     sites: Sites,
     labels: Labels,
     trail: Trail,
@@ -239,6 +243,7 @@ impl Races {
         stream: Agent,
         action: &Action,
         is_asked: bool,
+        at_once: bool,
     ) -> Option<Knowledge> {
         if !self.on {
             return None;
@@ -257,7 +262,26 @@ impl Races {
         if is_late {
             self.agents.look_back();
         }
+        if !at_once {
+            self.expect_uses(stream, action);
+        }
         (is_late || is_asked).then(|| self.agents.knowledge(stream).clone())
+    }
+
+    /// Notes what an operation may race with that will tell its uses when it has run.
+    fn expect_uses(&mut self, stream: Agent, action: &Action) {
+        let Some((_, declared)) = action.declared() else { return };
+        for touch in declared.later.iter().map(Touch::declared) {
+            let knowledge = self.agents.knowledge(stream).clone();
+            let eyes = Eyes { knowledge: &knowledge, agents: &self.agents };
+            let met = self.memory.parallel(&touch, &eyes);
+            self.late.add(knowledge, &touch, met);
+        }
+    }
+
+    /// An operation has run that was to tell its uses, and has told none.
+    pub(super) fn used_nothing(&mut self, knowledge: &Knowledge) {
+        self.late.take(knowledge.at());
     }
 
     /// What a move uses whose items were in device memory: known when it runs.
@@ -275,8 +299,10 @@ impl Races {
     ) -> Epoch {
         let kernel = Some(self.number_of(kernel));
         let user = Use { kernel, ..self.late_user(knowledge, Call::Busy) };
+        let met = self.late.take(knowledge.at());
         for touch in uses {
             self.touch(user, touch, Some(knowledge));
+            self.race_with(user, &touch, &met);
         }
         knowledge.at()
     }
@@ -490,6 +516,9 @@ impl Races {
         let Touch { start, bytes, rows, access, .. } = touch;
         let end = start.saturating_add(bytes);
         let whole = Use { start, bytes, rows, access, ..user };
+        if !self.late.is_empty() {
+            self.meet(whole, knowledge);
+        }
         let mut new = whole;
         loop {
             let known = knowledge.unwrap_or_else(|| self.agents.knowledge(user.at.agent));
@@ -503,6 +532,32 @@ impl Races {
             let next = origin.and_then(|origin| self.memory.next_of(origin, until, end));
             let Some(rest) = next.and_then(|next| whole.after(next, end)) else { return };
             new = rest;
+        }
+    }
+
+    /// Tells the operations that have not run yet of a use.
+    #[cold]
+    fn meet(&mut self, mut new: Use, knowledge: Option<&Knowledge>) {
+        if matches!(new.access, RacingAccess::Allocation | RacingAccess::Free) {
+            new.bytes = self.memory.bytes_at(new.start).unwrap_or(new.bytes);
+        }
+        let knowledge = knowledge.unwrap_or_else(|| self.agents.knowledge(new.at.agent));
+        self.late.meet(&new, knowledge);
+    }
+
+    /// Reports what an operation races with of the uses that it has met, by one of its own.
+    fn race_with(&mut self, user: Use, touch: &Touch, met: &[Use]) {
+        let &Touch { start, bytes, rows, access, .. } = touch;
+        let new = Use { start, bytes, rows, access, ..user };
+        for &first in met.iter().filter(|first| first.writes() || new.writes()) {
+            let (from, end) = new.range_with(&first);
+            if from < end
+                && let Some((start, end)) = new.common(&first, from, end)
+            {
+                self.conflicts.push(Conflict { first, start, end });
+                let origin = self.memory.origin_of(start);
+                self.report(new, origin, true);
+            }
         }
     }
 

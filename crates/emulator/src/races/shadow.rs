@@ -55,8 +55,14 @@ impl Use {
     }
 
     #[inline]
-    fn writes(&self) -> bool {
+    pub(super) fn writes(&self) -> bool {
         self.access != RacingAccess::Read
+    }
+
+    /// The addresses that lie in the ranges of both; none if the first is not below the second.
+    pub(super) fn range_with(&self, other: &Use) -> (u64, u64) {
+        let end = |of: &Use| of.start.saturating_add(of.bytes);
+        (self.start.max(other.start), end(self).min(end(other)))
     }
 }
 
@@ -206,6 +212,26 @@ impl Shadow {
             let mut segment = Segment { end, write: None, read: None, more: Vec::new() };
             segment.add(new, view);
             self.segments.insert(from, segment);
+        }
+    }
+
+    /// Adds the uses of these bytes that are not ordered before the viewer, each once. With `all`
+    /// also those that only read.
+    pub(super) fn parallel(
+        &self,
+        (start, end): (u64, u64),
+        all: bool,
+        view: &impl View,
+        found: &mut Vec<Use>,
+    ) {
+        let segments = self.segments.range(..end).rev().map(|(_, segment)| segment);
+        for one in segments.take_while(|segment| segment.end > start).flat_map(Segment::uses) {
+            let is_known = |known: &Use| {
+                known.at == one.at && known.access == one.access && known.start == one.start
+            };
+            if (all || one.writes()) && !view.knows(one.at) && !found.iter().any(is_known) {
+                found.push(*one);
+            }
         }
     }
 

@@ -16,7 +16,7 @@ const PAGE: usize = 4096;
 fn rows(start: *mut c_void, skip: usize, bytes: usize, rows: usize, stride: usize) -> DeclaredUse {
     let start = (start.addr() + skip) as u64;
     let (bytes, rows, stride) = (bytes as u64, rows as u64, stride as u64);
-    DeclaredUse { start, bytes, rows, stride, writes: false }
+    DeclaredUse { start, bytes, rows, stride, writes: false, later: false }
 }
 
 fn read(start: *mut c_void, skip: usize, bytes: usize) -> DeclaredUse {
@@ -204,6 +204,71 @@ fn what_the_work_finds_out_counts_at_the_kernels_place() {
                 assert_eq!(kinds(&gpu), expected, "{:#?}", findings(&gpu));
             }
         }
+    }
+}
+
+/// What a kernel will use of memory is `told` when it has run. Another stream uses the memory
+/// before its call or after it, and then again, in order. In a lazy run only that last use is in
+/// the books when the kernel runs.
+fn found_of_late(gpu: &Emulator, told: fn(*mut c_void) -> DeclaredUse, other_first: bool) -> usize {
+    let (a, b) = (stream(gpu), stream(gpu));
+    let memory = gpu.malloc(PAGE).unwrap();
+    let late = || {
+        let later = DeclaredUse { later: true, ..write(memory, 0, PAGE) };
+        let use_of_rows = told(memory);
+        launch_with(gpu, b, &[later], move || vec![use_of_rows]).unwrap();
+    };
+    if other_first {
+        launch(gpu, a, &[write(memory, 8, 8)]);
+        late();
+    } else {
+        late();
+        launch(gpu, a, &[write(memory, 8, 8)]);
+    }
+    wait_for(gpu, a, b);
+    launch(gpu, a, &[write(memory, 0, PAGE)]);
+    gpu.device_synchronize(0).unwrap();
+    let found = findings(gpu);
+    for race in found.iter().map(|finding| finding.race().expect("nothing else is wrong")) {
+        let [first, second] = if other_first { ['A', 'B'] } else { ['B', 'A'] };
+        let agents = [&race.first, &race.second].map(|used| used.agent.replace("stream ", ""));
+        assert_eq!(agents, [first, second].map(|letter| format!("{letter} of device 0")));
+        assert_eq!((race.start - race.memory.start, race.bytes), (12, 4), "{race:?}");
+    }
+    found.len()
+}
+
+#[test]
+fn what_a_kernel_will_tell_races_with_uses_that_others_have_followed_since() {
+    for other_first in [true, false] {
+        for gpu in faces() {
+            let count = |told| found_of_late(&gpu, told, other_first);
+            assert_eq!(count(|memory| read(memory, 16, 8)), 0, "other bytes");
+            assert_eq!(kinds(&gpu), []);
+        }
+        for gpu in faces() {
+            assert_eq!(found_of_late(&gpu, |memory| write(memory, 12, 8), other_first), 1);
+        }
+    }
+}
+
+#[test]
+fn what_a_kernel_will_tell_is_no_use_and_races_with_nothing_that_is_ordered() {
+    for gpu in faces() {
+        let (a, b) = (stream(&gpu), stream(&gpu));
+        let memory = gpu.malloc(PAGE).unwrap();
+        let all = write(memory, 0, PAGE);
+        let later = DeclaredUse { later: true, ..all };
+        for on in [a, b] {
+            launch_with(&gpu, on, &[later], Vec::new).unwrap();
+        }
+        for (first, second) in [(a, b), (b, a)] {
+            launch_with(&gpu, first, &[later], move || vec![all]).unwrap();
+            wait_for(&gpu, second, first);
+            launch(&gpu, second, &[all]);
+        }
+        gpu.device_synchronize(0).unwrap();
+        assert_eq!(kinds(&gpu), [], "{:#?}", findings(&gpu));
     }
 }
 

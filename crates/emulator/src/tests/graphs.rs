@@ -23,7 +23,7 @@ fn allocate(gpu: &Emulator, on: RawStream) -> *mut c_void {
 /// A kernel that uses the first bytes.
 fn use_of(gpu: &Emulator, on: RawStream, memory: *mut c_void, writes: bool) {
     let start = memory.addr() as u64;
-    let used = DeclaredUse { start, bytes: 8, rows: 1, stride: 0, writes };
+    let used = DeclaredUse { start, bytes: 8, rows: 1, stride: 0, writes, later: false };
     // SAFETY: the kernel makes no call, and touches nothing.
     unsafe { gpu.launch_declared(on, "kernel", &[used], Box::new(Vec::new)) }.unwrap();
 }

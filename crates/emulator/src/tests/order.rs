@@ -244,7 +244,7 @@ impl Pair {
             Step::Launch { stream, memory, rows: (at, bytes, rows, stride), writes } => {
                 let start = self.memories[memory] + at as u64;
                 let [bytes, rows, stride] = [bytes, rows, stride].map(|number| number as u64);
-                let uses = [DeclaredUse { start, bytes, rows, stride, writes }];
+                let uses = [DeclaredUse { start, bytes, rows, stride, writes, later: false }];
                 let launch = |work| {
                     // SAFETY: the work does nothing.
                     unsafe {
