@@ -308,6 +308,21 @@ class Uses(unittest.TestCase):
         self.assert_races(lambda x, y, i: x.index_put_((i < 2,), x.new_tensor(1).cpu()), write)
         self.assert_races(lambda x, y, i: x.scatter_(1, i[None, 20:], y), write)
 
+    def test_of_very_many_elements_those_that_are_close_become_one_range(self):
+        def every_second(x, y, i):
+            import torch
+            near = torch.arange(0, 32768, 2, device="cuda")  # 16384 ranges
+            return x.take(torch.cat([near, i[:1] + 50_000]))
+
+        def zero(first, last):
+            return lambda x, y, i: x.view(-1)[first:last].zero_()
+
+        self.assert_no_race(every_second, zero(32767, 50_000))
+        self.assert_no_race(every_second, zero(50_001, 65536))
+        self.assert_races(every_second, zero(32766, 50_000))
+        self.assert_races(every_second, zero(0, 1))
+        self.assert_races(every_second, zero(50_000, 50_001))
+
 
 class Stops(unittest.TestCase):
     def test_torchscript_compiles_no_kernels(self):
