@@ -15,6 +15,11 @@ class Frame:
     line: int
     function: str | None = None
 
+    @property
+    def is_replay(self) -> bool:
+        """Whether it is PyTorch's, where a CUDA graph is replayed."""
+        return self.function == "replay" and self.file.endswith("torch/cuda/graphs.py")
+
     @classmethod
     def of(cls, value: dict[str, Any]) -> Frame:
         return cls(value["file"], value["line"], value.get("function"))
@@ -39,9 +44,11 @@ class Site(Frame):
 
     @property
     def library(self) -> Frame | None:
-        """The library's line that the program's line led to, if it is another."""
-        if self.callers and (self.callers[0].file, self.callers[0].line) != (self.file, self.line):
-            return self.callers[0]
+        """The library's line that the program's line led to, if it is another. PyTorch's own line
+        in `replay()` says no more than that of the program."""
+        frame = next((frame for frame in self.callers if not frame.is_replay), None)
+        if frame and (frame.file, frame.line) != (self.file, self.line):
+            return frame
         return None
 
 

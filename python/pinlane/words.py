@@ -88,19 +88,25 @@ def _host(race: Race) -> _Parts:
         f"{before} `event.synchronize()`"
     )
     blocking = _blocking(other)
+    call = "`non_blocking=True`"
+    if _is_replay(other):
+        call = "`graph.replay()`"
+        event = event.replace("after the copy", "after the replay")
     if host.access == "read":
         return (
             "the host reads a tensor before its download is done",
-            "`non_blocking=True` returns before the copy has run. Nothing here waits for it, so "
-            "the values may be old, new, or a mixture.",
+            f"{call} returns before the copy has run. Nothing here waits for it, so the values "
+            "may be old, new, or a mixture.",
             [wait, *blocking, event],
         )
     if other.access == "read":
         title = "the host overwrites a tensor before its upload is done"
         why = (
-            "`non_blocking=True` returns before the copy has read its source. Nothing here waits "
-            "for it, so the device may get the new values instead of the old ones."
+            f"{call} returns before the copy has read its source. Nothing here waits for it, so "
+            "the device may get the new values instead of the old ones."
         )
+        if _is_replay(other):
+            return title, why, [wait, event]
         site = other.site
         name = (source.copied(site.file, site.line) if site else None) or "x"
         pin = "" if pageable else ".pin_memory()"
@@ -108,8 +114,8 @@ def _host(race: Race) -> _Parts:
         return title, why, [wait, event, clone, *blocking]
     return (
         "the host overwrites a tensor into which a download still writes",
-        "`non_blocking=True` returns before the copy has run. It may still write over what the "
-        "host has written.",
+        f"{call} returns before the copy has run. It may still write over what the host has "
+        "written.",
         [wait, *blocking, event],
     )
 
@@ -259,8 +265,7 @@ KEEP_FOR_REPLAYS = ("or keep the tensor for as long as the graph is replayed: ea
 def _is_replay(use: Use) -> bool:
     """Whether the replay of a CUDA graph has made this use."""
     frames = use.site.callers if use.site else ()
-    return any(frame.function == "replay" and frame.file.endswith("torch/cuda/graphs.py")
-               for frame in frames)
+    return any(frame.is_replay for frame in frames)
 
 
 # ---- the parts of a race ------------------------------------------------------------------------

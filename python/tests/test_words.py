@@ -117,6 +117,20 @@ class Words(unittest.TestCase):
         ):
             self.assertEqual(told.fixes, (wait, words.KEEP_FOR_REPLAYS))
 
+    def test_what_a_replay_copies_is_waited_for_after_the_replay(self):
+        replay = self.site(7)
+        replay["callers"].insert(0, {"file": "/venv/torch/cuda/graphs.py", "line": 7,
+                                     "function": "replay"})
+        event = ("or record an event after the replay (`event = torch.cuda.Event(); "
+                 "event.record()`), and before line 5 `event.synchronize()`")
+        for copy, access, host in (("CopyH2D", "read", "write"), ("CopyD2H", "write", "read"),
+                                   ("CopyD2H", "write", "write")):
+            told = self.told(use(copy, access, "legacy stream", replay),
+                             use(f"host {host}", host, "host", self.site(5)))
+            self.assertTrue(told.why.startswith("`graph.replay()` returns before"), told)
+            self.assertEqual(told.fixes[1:], (event,), "a graph cannot copy another tensor")
+            self.assertIsNone(told.steps[0].site.library)
+
     def test_pinned_memory_that_is_freed_in_flight(self):
         told = self.told(use("CopyH2D", "read", "legacy stream", self.site(4)),
                          use("HostFree", "free", "host", self.site(5)), kind="FreedInFlight")

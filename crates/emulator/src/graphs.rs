@@ -169,7 +169,12 @@ impl Machine {
             self.submit(on, vec![position], Action::Join)?;
         }
         left.into_iter().try_for_each(|ptr| self.device_free(on, ptr))?;
-        let launched = nodes.into_iter().try_for_each(|node| self.launch_node(on, node.action));
+        let launched = nodes.into_iter().try_for_each(|node| {
+            let launch = self.races.relabel(node.label);
+            let launched = self.launch_node(on, node.action);
+            self.races.relabel(launch);
+            launched
+        });
         let last = Some((self.tail(on), self.knowledge(on)));
         let found = self.graphs.get_mut(graph).and_then(|graph| graph.executable.as_mut());
         found.expect("found above").launched = last;

@@ -282,6 +282,8 @@ pub(super) struct Node {
     /// No operation of the machine has the same, except that of an executable graph.
     pub(super) number: u64,
     pub(super) action: Action,
+    /// What it was captured for.
+    pub(super) label: u32,
 }
 
 #[derive(Debug)]

@@ -58,6 +58,11 @@ impl Labels {
         self.current
     }
 
+    /// Another one stands for the call that is being made. Gives the one so far.
+    pub(super) fn replace(&mut self, label: u32) -> u32 {
+        std::mem::replace(&mut self.current, label)
+    }
+
     /// Another label is that of the call.
     #[inline]
     pub(super) fn exchange(&mut self, label: u32) -> u32 {

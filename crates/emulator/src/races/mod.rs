@@ -167,6 +167,17 @@ impl Races {
         self.labels.get(self.labels.current())
     }
 
+    /// The number of what the call was made for; 0 if nothing is known.
+    pub(super) fn label(&self) -> u32 {
+        self.labels.current()
+    }
+
+    /// The call does what an earlier one did, whose label has this number. Gives the number so far,
+    /// to restore it afterwards.
+    pub(super) fn relabel(&mut self, label: u32) -> u32 {
+        self.labels.replace(label)
+    }
+
     /// The latest epoch of an agent.
     pub(super) fn latest(&self, agent: Agent) -> Epoch {
         self.agents.at(agent)

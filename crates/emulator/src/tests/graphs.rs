@@ -238,3 +238,26 @@ fn a_capture_tells_what_the_next_node_of_each_stream_depends_on() {
         assert_eq!(kinds(&gpu), []);
     }
 }
+
+#[test]
+fn what_a_replay_does_has_the_labels_of_the_capture() {
+    for gpu in faces() {
+        let (a, b) = (stream(&gpu), stream(&gpu));
+        let memory = gpu.malloc(BYTES).unwrap();
+        Emulator::label_calls(Some("add_"));
+        let graph = captured(&gpu, a, || use_of(&gpu, a, memory, true));
+        Emulator::label_calls(None);
+        let exec = gpu.graph_instantiate(graph, false).unwrap();
+        use_of(&gpu, b, memory, false);
+        run(&gpu, exec, a).unwrap();
+        wait_for(&gpu, a, b);
+        use_of(&gpu, b, memory, false);
+        synchronize(&gpu, a);
+        synchronize(&gpu, b);
+        let found = findings(&gpu);
+        let labels = found.iter().filter_map(|finding| finding.race());
+        let labels = labels.flat_map(|race| [&race.first, &race.second]);
+        let labels: Vec<_> = labels.map(|used| used.label.as_deref()).collect();
+        assert_eq!(labels, [None, Some("add_"), Some("add_"), None], "{found:#?}");
+    }
+}
