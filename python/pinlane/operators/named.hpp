@@ -36,8 +36,8 @@ inline std::vector<Range> joined(const std::vector<Range>& ranges, int64_t gap) 
 
 /// A set of numbers from 0 to a limit. It ignores others.
 ///
-/// Many numbers are bytes first, then bits: to set a bit takes longer than to set a byte, because it
-/// waits for the one before in the same word. Fewer are bits, and few are a list.
+/// Many numbers are bytes first, then bits: to set a bit takes longer than to set a byte, as it
+/// waits for the last one in the same word. Fewer are bits, and few are a list.
 class Numbers {
  public:
   Numbers() = default;
