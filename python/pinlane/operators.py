@@ -26,7 +26,7 @@ class Operators:
 
     def __init__(self, library):
         self._library = library
-        for name in ("install", "refused", "failure"):
+        for name in ("install", "refused", "failure", "sleep"):
             getattr(library, f"pinlane_operators_{name}").restype = ctypes.c_char_p
         library.pinlane_operators_launches.restype = ctypes.c_long
         wrong = library.pinlane_operators_install()
@@ -48,6 +48,12 @@ class Operators:
         """Takes the first failure of an operator on the device that no call has raised, or None."""
         return self._library.pinlane_operators_failure().decode() or None
 
+    def sleep(self, cycles):
+        """Stands in for the kernel of `torch.cuda._sleep`, which takes no time here."""
+        wrong = self._library.pinlane_operators_sleep()
+        if wrong:
+            raise RuntimeError(wrong.decode())
+
     def raise_failure(self):
         text = self.failure()
         if text:
@@ -64,6 +70,7 @@ def load(quiet=True):
         torch = _import_torch()
         _loaded = Operators(ctypes.CDLL(str(library(torch)), mode=ctypes.RTLD_GLOBAL))
         _choose_backends(torch)
+        torch._C._cuda_sleep = _loaded.sleep
         _refuse_compiled_kernels(torch, _loaded)
         atexit.register(_report_failure)
         if not quiet:

@@ -373,6 +373,24 @@ class Stops(unittest.TestCase):
             self.assertIn(part, text)
         self.assertEqual(findings, [])
 
+    def test_a_kernel_that_sleeps_keeps_its_place_and_takes_no_time(self):
+        def run():
+            import torch
+
+            side = torch.cuda.Stream()
+            x = torch.zeros(8, device="cuda")
+            with torch.cuda.stream(side):
+                torch.cuda._sleep(2_000_000_000)
+                is_waiting = not side.query()
+                side.synchronize()
+            torch.cuda._sleep(1)
+            return is_waiting, x.sum().item()
+
+        from forked import forked
+
+        self.assertEqual(forked(run), ((False, 0), []))
+        self.assertEqual(forked(run, "1:lazy"), ((True, 0), []))
+
     def test_what_runs_only_on_a_gpu_stops_by_its_name(self):
         def run():
             import torch

@@ -184,6 +184,31 @@ Installation& installation() {
 }  // namespace
 }  // namespace pinlane
 
+namespace {
+
+/// A kernel that only takes time. Here it takes none, and keeps its place in its stream.
+struct Sleep : pinlane::Work {
+  void run() override {}
+};
+
+}  // namespace
+
+/// torch.cuda._sleep. NULL, or what is wrong. The text stays valid until the thread's next call.
+extern "C" const char* pinlane_operators_sleep() {
+  thread_local std::string wrong;
+  try {
+    auto work = std::make_unique<Sleep>();
+    work->name = "sleep";
+    pinlane::launch(std::move(work), {}, c10::cuda::current_device());
+    return nullptr;
+  } catch (const c10::Error& error) {
+    wrong = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    wrong = error.what();
+  }
+  return wrong.c_str();
+}
+
 /// NULL, or what is wrong. The text stays valid until the next call.
 extern "C" const char* pinlane_operators_install() {
   static std::string wrong;
