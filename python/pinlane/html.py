@@ -16,7 +16,7 @@ STYLE = """
   --rule: #33373c; --box: #1e2125; --good: #56d364; --bad: #ff7b72; --accent: #79b8ff; } }
 body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; background: var(--paper);
   color: var(--ink); font: 16px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 0 0 .3rem; }
+h1, h1 code { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin: 0 0 .3rem; }
 article { border-top: 1px solid var(--rule); padding: 1.2rem 0; }
 code, pre { font: 14px/1.5 ui-monospace, monospace; }
 pre { background: var(--box); padding: .6rem .8rem; overflow-x: auto; margin: .4rem 0; }
