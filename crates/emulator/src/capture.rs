@@ -127,7 +127,7 @@ impl Machine {
             _ => {
                 // What only orders the nodes while they are captured is not replayed.
                 let graph = self.graphs.get_mut(state.graph).expect("lives as long as its capture");
-                let (action, label) = (action.clone(), self.races.label());
+                let (action, label) = (action.clone(), self.races.called().label);
                 graph.nodes.push(Node { number: id, action, label });
                 state.forks.captures(key, id);
             }

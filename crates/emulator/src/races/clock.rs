@@ -28,7 +28,7 @@ pub(crate) struct Epoch {
 pub(crate) struct Called {
     pub(super) number: u64,
     pub(crate) site: u32,
-    pub(super) label: u32,
+    pub(crate) label: u32,
 }
 
 /// For each agent, up to which position it is known. Shared until it changes.

@@ -15,10 +15,13 @@
 
 use std::collections::VecDeque;
 
-use super::clock::{Epoch, Knowledge};
+use super::clock::{Agent, Epoch, Knowledge};
 use super::report::RacingAccess;
-use super::shadow::Use;
+use super::shadow::{Conflict, Use};
+use super::{Eyes, Races};
+use crate::operation::Action;
 use crate::operation::uses::Touch;
+use pinlane_driver::Call;
 
 /// The most operations that are waited for. The oldest is forgotten first.
 const MOST: usize = 1024;
@@ -83,5 +86,66 @@ impl Late {
             !is_its
         });
         met
+    }
+}
+
+impl Races {
+    /// Notes what an operation may race with that will tell its uses when it has run.
+    pub(super) fn expect_uses(&mut self, stream: Agent, action: &Action) {
+        let Some((_, declared)) = action.declared() else { return };
+        for touch in declared.later.iter().map(Touch::declared) {
+            let knowledge = self.agents.knowledge(stream).clone();
+            let eyes = Eyes { knowledge: &knowledge, agents: &self.agents };
+            let met = self.memory.parallel(&touch, &eyes);
+            self.late.add(knowledge, &touch, met);
+        }
+    }
+
+    /// An operation has run that was to tell its uses, and has told none.
+    pub(crate) fn used_nothing(&mut self, knowledge: &Knowledge) {
+        self.late.take(knowledge.at());
+    }
+
+    /// What a kernel has used: known when its stand-in has run. Gives the kernel's place.
+    pub(crate) fn used(
+        &mut self,
+        knowledge: &Knowledge,
+        kernel: &'static str,
+        uses: impl Iterator<Item = Touch>,
+    ) -> Epoch {
+        let kernel = Some(self.number_of(kernel));
+        let user = Use { kernel, ..self.late_user(knowledge, Call::Busy) };
+        let met = self.late.take(knowledge.at());
+        for touch in uses {
+            self.touch(user, touch, Some(knowledge));
+            self.race_with(user, &touch, &met);
+        }
+        knowledge.at()
+    }
+
+    /// Tells the operations that have not run yet of a use.
+    #[cold]
+    pub(super) fn meet(&mut self, mut new: Use, knowledge: Option<&Knowledge>) {
+        if matches!(new.access, RacingAccess::Allocation | RacingAccess::Free) {
+            new.bytes = self.memory.bytes_at(new.start).unwrap_or(new.bytes);
+        }
+        let knowledge = knowledge.unwrap_or_else(|| self.agents.knowledge(new.at.agent));
+        self.late.meet(&new, knowledge);
+    }
+
+    /// Reports what an operation races with of the uses that it has met, by one of its own.
+    fn race_with(&mut self, user: Use, touch: &Touch, met: &[Use]) {
+        let &Touch { start, bytes, rows, access, .. } = touch;
+        let new = Use { start, bytes, rows, access, ..user };
+        for &first in met.iter().filter(|first| first.writes() || new.writes()) {
+            let (from, end) = new.range_with(&first);
+            if from < end
+                && let Some((start, end)) = new.common(&first, from, end)
+            {
+                self.conflicts.push(Conflict { first, start, end });
+                let origin = self.memory.origin_of(start);
+                self.report(new, origin, true);
+            }
+        }
     }
 }

@@ -167,11 +167,6 @@ impl Races {
         self.labels.get(self.labels.current())
     }
 
-    /// The number of what the call was made for; 0 if nothing is known.
-    pub(super) fn label(&self) -> u32 {
-        self.labels.current()
-    }
-
     /// The call does what an earlier one did, whose label has this number. Gives the number so far,
     /// to restore it afterwards.
     pub(super) fn relabel(&mut self, label: u32) -> u32 {
@@ -279,43 +274,10 @@ impl Races {
         (is_late || is_asked).then(|| self.agents.knowledge(stream).clone())
     }
 
-    /// Notes what an operation may race with that will tell its uses when it has run.
-    fn expect_uses(&mut self, stream: Agent, action: &Action) {
-        let Some((_, declared)) = action.declared() else { return };
-        for touch in declared.later.iter().map(Touch::declared) {
-            let knowledge = self.agents.knowledge(stream).clone();
-            let eyes = Eyes { knowledge: &knowledge, agents: &self.agents };
-            let met = self.memory.parallel(&touch, &eyes);
-            self.late.add(knowledge, &touch, met);
-        }
-    }
-
-    /// An operation has run that was to tell its uses, and has told none.
-    pub(super) fn used_nothing(&mut self, knowledge: &Knowledge) {
-        self.late.take(knowledge.at());
-    }
-
     /// What a move uses whose items were in device memory: known when it runs.
     pub(super) fn moved(&mut self, knowledge: &Knowledge, items: &[Item]) {
         let user = self.late_user(knowledge, Call::MoveItems);
         uses::of_items(items, |touch| self.touch(user, touch, Some(knowledge)));
-    }
-
-    /// What a kernel has used: known when its stand-in has run. Gives the kernel's place.
-    pub(super) fn used(
-        &mut self,
-        knowledge: &Knowledge,
-        kernel: &'static str,
-        uses: impl Iterator<Item = Touch>,
-    ) -> Epoch {
-        let kernel = Some(self.number_of(kernel));
-        let user = Use { kernel, ..self.late_user(knowledge, Call::Busy) };
-        let met = self.late.take(knowledge.at());
-        for touch in uses {
-            self.touch(user, touch, Some(knowledge));
-            self.race_with(user, &touch, &met);
-        }
-        knowledge.at()
     }
 
     /// The number of a kernel's name.
@@ -543,32 +505,6 @@ impl Races {
             let next = origin.and_then(|origin| self.memory.next_of(origin, until, end));
             let Some(rest) = next.and_then(|next| whole.after(next, end)) else { return };
             new = rest;
-        }
-    }
-
-    /// Tells the operations that have not run yet of a use.
-    #[cold]
-    fn meet(&mut self, mut new: Use, knowledge: Option<&Knowledge>) {
-        if matches!(new.access, RacingAccess::Allocation | RacingAccess::Free) {
-            new.bytes = self.memory.bytes_at(new.start).unwrap_or(new.bytes);
-        }
-        let knowledge = knowledge.unwrap_or_else(|| self.agents.knowledge(new.at.agent));
-        self.late.meet(&new, knowledge);
-    }
-
-    /// Reports what an operation races with of the uses that it has met, by one of its own.
-    fn race_with(&mut self, user: Use, touch: &Touch, met: &[Use]) {
-        let &Touch { start, bytes, rows, access, .. } = touch;
-        let new = Use { start, bytes, rows, access, ..user };
-        for &first in met.iter().filter(|first| first.writes() || new.writes()) {
-            let (from, end) = new.range_with(&first);
-            if from < end
-                && let Some((start, end)) = new.common(&first, from, end)
-            {
-                self.conflicts.push(Conflict { first, start, end });
-                let origin = self.memory.origin_of(start);
-                self.report(new, origin, true);
-            }
         }
     }
 
