@@ -23,7 +23,7 @@ const FUNCTIONS: &str = "PFN_cu(\
     MemAlloc_v3020|MemFree_v3020|MemAllocAsync_v11020|MemFreeAsync_v11020|\
     DeviceGetMemPool_v11020|MemPoolSetAccess_v11020|\
     MemcpyHtoDAsync_v3020|MemcpyDtoHAsync_v3020|MemcpyDtoDAsync_v3020|MemcpyPeerAsync_v4000|\
-    MemcpyBatchAsync_v12080|MemsetD8Async_v3020|\
+    Memcpy2DAsync_v3020|Memcpy3DAsync_v3020|MemcpyBatchAsync_v12080|MemsetD8Async_v3020|\
     StreamCreateWithPriority_v5050|StreamDestroy_v4000|StreamQuery_v2000|\
     StreamSynchronize_v2000|StreamWaitEvent_v3020|StreamIsCapturing_v10000|\
     ThreadExchangeStreamCaptureMode_v10010|\
@@ -37,7 +37,7 @@ const FUNCTIONS: &str = "PFN_cu(\
 
 const CONSTANTS: &str = "STREAM_.*|EVENT_.*|HOST_.*|CAPTURE_.*|LOCATION_.*|ACCESS_.*|SOURCE_.*|\
     LEGACY_STREAM|MEMORY_HOST|MEMORY_DEVICE|MEMORY_POOLS_SUPPORTED|UNIFIED_ADDRESSING|\
-    ASYNC_ENGINE_COUNT|PCI_.*";
+    ASYNC_ENGINE_COUNT|MAX_PITCH|PCI_.*";
 
 /// Enums of C, which are numbers here: a newer driver may return one that no header knows.
 const ENUMS: [&str; 11] = [

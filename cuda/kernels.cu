@@ -375,7 +375,7 @@ struct ByIndex {
             const uint64_t from = row_number(by.rows.from, n);
             const uint64_t to = row_number(by.rows.to, n);
             if (from != ROW_OUTSIDE && to != ROW_OUTSIDE) {
-                item = {tables.src + from * by.rows.bytes, tables.dst + to * by.rows.bytes,
+                item = {tables.src + from * by.rows.from.pitch, tables.dst + to * by.rows.to.pitch,
                         by.rows.bytes};
             }
         }

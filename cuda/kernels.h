@@ -32,6 +32,7 @@ struct pinlane_index {
     uint64_t at;    /* the address of the numbers; 0 for 0, 1, 2, ... */
     uint64_t bytes; /* of a number: 4 or 8, unsigned */
     uint64_t limit; /* the rows of a table; a number that is not below it copies nothing */
+    uint64_t pitch; /* from the start of a row to that of the next, in bytes */
 };
 
 /* Rows of equal length: row to[i] of each destination gets row from[i] of its source. `RowMove` in

@@ -144,8 +144,9 @@ impl Rows {
         self.lists.write()?[..2].copy_from_slice(bytemuck::cast_slice(&[layer]));
         let at = self.lists.as_ptr().addr() as u64;
         let limit = (self.table.len() / self.length) as u64;
-        let table = RowIndex { at: at + 16, bytes: 4, limit };
-        let rows = RowIndex { at: 0, bytes: 4, limit: self.numbers.len() as u64 };
+        let pitch = self.length as u64;
+        let table = RowIndex { at: at + 16, bytes: 4, limit, pitch };
+        let rows = RowIndex { at: 0, bytes: 4, limit: self.numbers.len() as u64, pitch };
         let (from, to) = match way {
             Way::H2D => (table, rows),
             Way::D2H => (rows, table),

@@ -19,8 +19,8 @@ pub use self::gpu::cuda;
 #[doc(inline)]
 pub use pinlane_driver::{
     Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, Graphs, HostFlags,
-    HostFunction, Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawGraph, RawNode,
-    RawStream, RowIndex, RowMove, StreamFlags, reference,
+    HostFunction, Item, Kernels, Layer, MAX_PATTERN, Ordinal, Pitched, Poll, RawEvent, RawGraph,
+    RawNode, RawStream, RowIndex, RowMove, StreamFlags, StridedCopy, reference,
 };
 
 #[cfg(pinlane_emulated)]

@@ -9,8 +9,8 @@ mod seam {
     pub use pinlane::driver::reference::{checksum, fill, move_items, rows};
     pub use pinlane::driver::{
         Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, Graphs, HostFlags,
-        HostFunction, Item, Kernels, Layer, MAX_PATTERN, Ordinal, Poll, RawEvent, RawGraph,
-        RawNode, RawStream, RowIndex, RowMove, StreamFlags, cuda, reference,
+        HostFunction, Item, Kernels, Layer, MAX_PATTERN, Ordinal, Pitched, Poll, RawEvent,
+        RawGraph, RawNode, RawStream, RowIndex, RowMove, StreamFlags, StridedCopy, cuda, reference,
     };
     pub use pinlane::{CudaCode, checksum as checksum_at_the_root};
 }

@@ -1,7 +1,9 @@
 //! Copies of pageable memory, batches, kernels that read the host's memory, and pools.
 
 use pinlane::CudaCode;
-use pinlane::driver::{CopyKind, HostFlags, Item, RawStream};
+use pinlane::driver::{
+    CopyKind, HostFlags, Item, Layer, Pitched, RawStream, RowIndex, RowMove, StridedCopy,
+};
 
 use crate::rig::{BYTES, Rig, copy_plain, on_each_driver, on_each_emulator};
 use crate::sample;
@@ -61,6 +63,92 @@ fn rule_07_memory_that_is_wholly_page_locked_takes_part_in_pageable_copies() {
             rig.synchronize(stream);
             assert_eq!(std::slice::from_raw_parts(host.as_ptr(), BYTES), [6; BYTES]);
         }
+    });
+}
+
+/// Three planes of five rows of 37 bytes. They are apart, and behind each other.
+fn strided(src: u64, dst: u64, planes: usize) -> StridedCopy {
+    StridedCopy {
+        src: Pitched { at: src + 3, pitch: 50, height: 7 },
+        dst: Pitched { at: dst + 11, pitch: 37, height: 5 },
+        row: 37,
+        rows: 5,
+        planes,
+    }
+}
+
+/// The destination after that copy.
+fn copied(dst: &[u8], src: &[u8], planes: usize) -> Vec<u8> {
+    let mut result = dst.to_vec();
+    for plane in 0..planes {
+        for row in 0..5 {
+            let (from, to) = (3 + plane * 350 + row * 50, 11 + plane * 185 + row * 37);
+            result[to..to + 37].copy_from_slice(&src[from..from + 37]);
+        }
+    }
+    result
+}
+
+#[test]
+fn rule_05_strided_copies_keep_their_place_and_leave_gaps_alone() {
+    on_each_driver(|rig| {
+        for planes in [1, 3] {
+            let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
+            let (pinned, contents) = (rig.host(), sample(BYTES, 5));
+            let pinned_at = pinned.as_ptr().expose_provenance() as u64;
+            let copy = |kind, src, dst| {
+                // SAFETY: as in `rig`.
+                unsafe { rig.driver.copy_strided(stream, kind, &strided(src, dst, planes)) }
+                    .unwrap();
+            };
+            // SAFETY: as in `rig`.
+            unsafe { pinned.as_ptr().copy_from(contents.as_ptr(), BYTES) };
+            rig.fill(stream, a, 1);
+            copy(CopyKind::H2D, pinned_at, a);
+            rig.fill(stream, b, 2);
+            copy(CopyKind::D2D, a, b);
+            rig.synchronize(stream);
+            let in_a = copied(&[1; BYTES], &contents, planes);
+            let in_b = copied(&[2; BYTES], &in_a, planes);
+            assert_eq!((rig.contents(a), rig.contents(b)), (in_a, in_b.clone()));
+
+            copy(CopyKind::D2H, b, pinned_at);
+            rig.synchronize(stream);
+            // SAFETY: as in `rig`.
+            let back = unsafe { std::slice::from_raw_parts(pinned.as_ptr(), BYTES) };
+            assert_eq!(back, copied(&contents, &in_b, planes));
+        }
+    });
+}
+
+/// The rows of both sides lie a pitch apart, and the planes where a list says.
+#[test]
+fn rule_35_a_kernel_moves_rows_that_lie_a_pitch_apart() {
+    on_each_driver(|rig| {
+        let (stream, a) = (rig.stream(false), rig.memory());
+        let (pinned, list, contents) = (rig.host(), rig.host(), sample(BYTES, 5));
+        let at = pinned.as_ptr().expose_provenance() as u64;
+        let layers =
+            [0, 1, 2].map(|plane| Layer { src: at + 3 + plane * 350, dst: a + 11 + plane * 185 });
+        // SAFETY: as in `rig`.
+        unsafe {
+            pinned.as_ptr().copy_from(contents.as_ptr(), BYTES);
+            list.as_ptr().cast::<[Layer; 3]>().write(layers);
+        }
+        let index = |pitch| RowIndex { at: 0, bytes: 4, limit: 5, pitch };
+        let rows = RowMove {
+            layers: list.as_ptr().expose_provenance() as u64,
+            layer_count: 3,
+            count: 5,
+            bytes: 37,
+            from: index(50),
+            to: index(37),
+        };
+        rig.fill(stream, a, 1);
+        // SAFETY: as in `rig`.
+        unsafe { rig.driver.move_rows(stream, CopyKind::H2D, &rows) }.unwrap();
+        rig.synchronize(stream);
+        assert_eq!(rig.contents(a), copied(&[1; BYTES], &contents, 3));
     });
 }
 

@@ -1,7 +1,7 @@
 //! The methods of a driver, as data.
 //!
 //! The errors are those that the CUDA documents list: the `\return` lists of `cuda_runtime_api.h`
-//! 13.0, and of `cuda.h` 13.0 for the batch call, which is one of the CUDA driver.
+//! 13.0, and of `cuda.h` 13.0 for the functions of the CUDA driver.
 //! `tests/build/documented.rs` compares them where there is a toolkit. Left out is what is no error
 //! at the seam: `cudaErrorNotReady` of a query, and `cudaErrorPeerAccessAlreadyEnabled`.
 
@@ -71,6 +71,8 @@ calls! {
     CopyH2D: cudaMemcpyAsync "from host to device" => [INVALID_VALUE INVALID_MEMCPY_DIRECTION];
     CopyD2H: cudaMemcpyAsync "from device to host" => [INVALID_VALUE INVALID_MEMCPY_DIRECTION];
     CopyBatch: cuMemcpyBatchAsync => [CUDART_UNLOADING INITIALIZATION INVALID_VALUE];
+    CopyStrided: cuMemcpy2DAsync cuMemcpy3DAsync
+        => [CUDART_UNLOADING INITIALIZATION INVALID_VALUE];
     CopyD2D: cudaMemcpyAsync "within a device" => [INVALID_VALUE INVALID_MEMCPY_DIRECTION];
     CopyPeer: cudaMemcpyPeerAsync => [INVALID_VALUE INVALID_DEVICE];
     StreamCreate: cudaStreamCreateWithPriority => [INVALID_VALUE];

@@ -82,11 +82,12 @@ pub unsafe trait Kernels {
     /// * The layers, aligned to 8, and the numbers of both sides, aligned to their size, lie in
     ///   device memory or in one page-locked block each, and are valid until retired. Those in host
     ///   memory are complete when the call is made.
-    /// * Every table has as many rows as its side's `limit`, and lies in the memory that `kind`
-    ///   says: in one device allocation or in one page-locked block. All are valid until retired,
-    ///   and the host neither reads nor writes a row that is written until then; any alignment.
+    /// * Every table has as many rows as its side's `limit`, its side's `pitch` apart, and lies in
+    ///   the memory that `kind` says: in one device allocation or in one page-locked block. All are
+    ///   valid until retired, and the host neither reads nor writes a row that is written until
+    ///   then; any alignment.
     /// * The device can use the addresses of that host memory, as for `move_items`.
-    /// * No table that is written overlaps another one, the layers or the numbers. If a row is
+    /// * No row that is written overlaps another one, the layers or the numbers. If a row is
     ///   written twice, each of its bytes is one of those that come there.
     unsafe fn move_rows(
         &self,

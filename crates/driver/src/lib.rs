@@ -44,7 +44,8 @@ pub use graphs::{Graphs, RawGraph, RawNode};
 pub use kernels::Kernels;
 pub use types::{
     Attribute, Capture, CopyKind, DevicePtr, DriverResult, HostFlags, HostFunction, Item, Layer,
-    MAX_PATTERN, Ordinal, Poll, RawEvent, RawStream, RowIndex, RowMove, StreamFlags,
+    MAX_PATTERN, Ordinal, Pitched, Poll, RawEvent, RawStream, RowIndex, RowMove, StreamFlags,
+    StridedCopy,
 };
 
 /// The path of this file as the compiler was given it, and the folder of this crate.
@@ -207,6 +208,27 @@ pub unsafe trait Driver: Kernels + Graphs + Any + Send + Sync {
         stream: RawStream,
         kind: CopyKind,
         copies: &[Item],
+    ) -> DriverResult<()>;
+
+    /// Copies rows that lie a pitch apart. The copy of all rows has one place in the stream.
+    /// `cuMemcpy2DAsync` for one plane, `cuMemcpy3DAsync` for several
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * There are rows. On each side the pitch is at least as long as a row, and the height at
+    ///   least as many rows as a plane has. Neither pitch is longer than
+    ///   [`Attribute::MaxPitch`](crate::Attribute::MaxPitch).
+    /// * On each side all bytes from the first row to the end of the last one, those of the gaps
+    ///   included, lie in the memory that `kind` says: in one device allocation, or in one
+    ///   page-locked block, by one call of `host_alloc` or `host_register`. The rows are valid
+    ///   until retired, and the host neither reads nor writes those of a destination until then.
+    /// * No row that is written overlaps one that is read.
+    unsafe fn copy_strided(
+        &self,
+        stream: RawStream,
+        kind: CopyKind,
+        copy: &StridedCopy,
     ) -> DriverResult<()>;
 
     /// Copies within one device. `cudaMemcpyAsync`

@@ -103,7 +103,7 @@ pub fn rows<'a>(
 ) -> impl Iterator<Item = Item> + 'a {
     let row = move |index: &RowIndex, n| {
         let row = if index.at == 0 { n } else { number(index, n) };
-        (row < index.limit).then(|| row * rows.bytes)
+        (row < index.limit).then(|| row * index.pitch)
     };
     let numbers = move |layer: &'a Layer| (0..rows.count).map(move |n| (layer, n));
     layers.iter().flat_map(numbers).filter_map(move |(layer, n)| {

@@ -82,6 +82,8 @@ pub enum Attribute {
     CanUseHostPointerForRegisteredMem,
     /// `cudaDevAttrAsyncEngineCount`: how many engines copy while kernels run.
     AsyncEngineCount,
+    /// `cudaDevAttrMaxPitch`: the longest pitch of a strided copy, in bytes.
+    MaxPitch,
     /// `cudaDevAttrPciDomainId`: where the device is on the PCI bus, as are the next two.
     PciDomainId,
     /// `cudaDevAttrPciBusId`.
@@ -139,6 +141,49 @@ pub struct Item {
     pub bytes: u64,
 }
 
+/// What [`Driver::copy_strided`](super::Driver::copy_strided) is to copy: rows of equal length, in
+/// planes of equally many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StridedCopy {
+    /// Where the rows come from.
+    pub src: Pitched,
+    /// Where they go.
+    pub dst: Pitched,
+    /// The length of a row in bytes.
+    pub row: usize,
+    /// How many rows a plane has.
+    pub rows: usize,
+    /// How many planes there are.
+    pub planes: usize,
+}
+
+/// One side of a [`StridedCopy`] (`cudaPitchedPtr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pitched {
+    /// The address of the first row.
+    pub at: u64,
+    /// From the start of a row to that of the next, in bytes.
+    pub pitch: usize,
+    /// From the start of a plane to that of the next, in rows.
+    pub height: usize,
+}
+
+impl StridedCopy {
+    /// Each row as a copy of its own.
+    pub fn items(&self) -> impl Iterator<Item = Item> {
+        let StridedCopy { src, dst, row, rows, planes } = *self;
+        let start = |side: Pitched, plane, line| {
+            side.at + ((plane * side.height + line) * side.pitch) as u64
+        };
+        let lines = (0..planes).flat_map(move |plane| (0..rows).map(move |line| (plane, line)));
+        lines.map(move |(plane, line)| Item {
+            src: start(src, plane, line),
+            dst: start(dst, plane, line),
+            bytes: row as u64,
+        })
+    }
+}
+
 /// The two tables of a layer of a [`RowMove`]: `pinlane_layer` in `cuda/kernels.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -159,6 +204,8 @@ pub struct RowIndex {
     pub bytes: u64,
     /// How many rows a table has. A number that is not below this copies nothing.
     pub limit: u64,
+    /// From the start of a row to that of the next, in bytes.
+    pub pitch: u64,
 }
 
 /// What [`Kernels::move_rows`](super::Kernels::move_rows) is to copy: row `to[i]` of each

@@ -12,6 +12,7 @@ use pinlane_driver::CudaCode;
 use pinlane_driver::{
     Attribute, Call, Capture, CopyKind, DevicePtr, Driver, DriverResult, Graphs, HostFlags,
     HostFunction, Item, Ordinal, Poll, RawEvent, RawGraph, RawNode, RawStream, StreamFlags,
+    StridedCopy,
 };
 
 /// Methods of the seam that forward to the machine's method of the same name. `checked` marks those
@@ -165,6 +166,17 @@ unsafe impl Driver for Emulator {
     ) -> DriverResult<()> {
         self.on_stream(Call::CopyBatch, stream, |machine, key| {
             machine.copy_batch(key, kind, copies)
+        })
+    }
+
+    unsafe fn copy_strided(
+        &self,
+        stream: RawStream,
+        kind: CopyKind,
+        copy: &StridedCopy,
+    ) -> DriverResult<()> {
+        self.on_stream(Call::CopyStrided, stream, |machine, key| {
+            machine.copy_strided(key, kind, copy)
         })
     }
 

@@ -163,10 +163,10 @@ impl Machine {
         }
         self.implicit_waits(key, &mut waits);
         waits.retain(|&position| !self.is_complete(position));
-        if let Action::Batch(transfers) = &mut action
+        if let Action::Batch(_, transfers) = &mut action
             && !self.schedule.is_eager()
         {
-            // Rule 8: in any order.
+            // Rules 5 and 8: in any order.
             self.draw(key, About::BatchOrder).shuffle(transfers);
         }
         self.submitted += 1;

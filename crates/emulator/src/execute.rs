@@ -94,9 +94,9 @@ impl Machine {
     ) -> Result<(), Violation> {
         match *action {
             Action::Copy(call, ref transfer) => self.transfer(key, call, transfer)?,
-            Action::Batch(ref transfers) => {
+            Action::Batch(call, ref transfers) => {
                 for transfer in transfers {
-                    self.transfer(key, Call::CopyBatch, transfer)?;
+                    self.transfer(key, call, transfer)?;
                 }
             }
             Action::Fill { dst, bytes, pattern } => {

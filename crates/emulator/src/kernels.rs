@@ -247,7 +247,8 @@ fn tables_of(
 ) -> Vec<Item> {
     let Moved::Rows(rows) = moved else { return Vec::new() };
     let index = if kind == CopyKind::H2D { &rows.from } else { &rows.to };
-    let bytes = index.limit.saturating_mul(rows.bytes);
+    let behind_first = index.limit.saturating_sub(1).saturating_mul(index.pitch);
+    let bytes = if index.limit == 0 { 0 } else { behind_first.saturating_add(rows.bytes) };
     let layers = read(rows.layers, rows.layer_count as usize * size_of::<Layer>());
     let layers = layers.unwrap_or_default();
     elements(&layers).map(|Layer { src, dst }| Item { src, dst, bytes }).collect()

@@ -65,6 +65,7 @@ impl Lists {
             },
             bytes: width(indices) as u64,
             limit: indices.limit(rows),
+            pitch: tables.row as u64,
         };
         let from = index(&tables.from, from, behind, from_rows);
         let to = index(&tables.to, to, second, to_rows);

@@ -37,7 +37,7 @@ pub const PINLANE_FAULT_FOREVER_LATE: i32 = 3;
 ///
 /// Calls of the driver: HostAlloc (`cudaHostAlloc`), HostFree (`cudaFreeHost`), HostRegister,
 /// HostUnregister, DeviceAlloc (`cudaMallocAsync`), DeviceFree (`cudaFreeAsync`), CopyH2D, CopyD2H,
-/// CopyBatch, CopyD2D, CopyPeer, StreamCreate, StreamDestroy, StreamQuery, StreamSynchronize,
+/// CopyBatch, CopyStrided, CopyD2D, CopyPeer, StreamCreate, StreamDestroy, StreamQuery, StreamSynchronize,
 /// StreamWaitEvent, StreamCapture (`cudaStreamIsCapturing`), EventCreate, EventDestroy,
 /// EventRecord, EventQuery, EventSynchronize, EventElapsed, LaunchHost (`cudaLaunchHostFunc`),
 /// PeerQuery, PeerEnable, PoolAccess, Attributes, MemoryInfo, and launches of the kernels Fill,

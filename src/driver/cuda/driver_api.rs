@@ -85,6 +85,26 @@ pub type CUhostFn = ::core::option::Option<
     unsafe extern "C" fn(userData: *mut ::core::ffi::c_void),
 >;
 #[repr(C)]
+pub struct CUDA_MEMCPY2D_st {
+    pub srcXInBytes: usize,
+    pub srcY: usize,
+    pub srcMemoryType: CUmemorytype,
+    pub srcHost: *const ::core::ffi::c_void,
+    pub srcDevice: CUdeviceptr,
+    pub srcArray: CUarray,
+    pub srcPitch: usize,
+    pub dstXInBytes: usize,
+    pub dstY: usize,
+    pub dstMemoryType: CUmemorytype,
+    pub dstHost: *mut ::core::ffi::c_void,
+    pub dstDevice: CUdeviceptr,
+    pub dstArray: CUarray,
+    pub dstPitch: usize,
+    pub WidthInBytes: usize,
+    pub Height: usize,
+}
+pub type CUDA_MEMCPY2D_v2 = CUDA_MEMCPY2D_st;
+#[repr(C)]
 pub struct CUDA_MEMCPY3D_st {
     pub srcXInBytes: usize,
     pub srcY: usize,
@@ -316,6 +336,12 @@ pub type PFN_cuMemcpyDtoDAsync_v3020 = ::core::option::Option<
         hStream: CUstream,
     ) -> CUresult,
 >;
+pub type PFN_cuMemcpy2DAsync_v3020 = ::core::option::Option<
+    unsafe extern "C" fn(pCopy: *const CUDA_MEMCPY2D_v2, hStream: CUstream) -> CUresult,
+>;
+pub type PFN_cuMemcpy3DAsync_v3020 = ::core::option::Option<
+    unsafe extern "C" fn(pCopy: *const CUDA_MEMCPY3D_v2, hStream: CUstream) -> CUresult,
+>;
 pub type PFN_cuMemcpyPeerAsync_v4000 = ::core::option::Option<
     unsafe extern "C" fn(
         dstDevice: CUdeviceptr_v2,
@@ -445,6 +471,7 @@ pub const MEMORY_POOLS_SUPPORTED: ::core::ffi::c_uint = 115;
 pub const UNIFIED_ADDRESSING: ::core::ffi::c_uint = 41;
 pub const HOST_POINTER_FOR_REGISTERED: ::core::ffi::c_uint = 91;
 pub const ASYNC_ENGINE_COUNT: ::core::ffi::c_uint = 40;
+pub const MAX_PITCH: ::core::ffi::c_uint = 11;
 pub const PCI_DOMAIN_ID: ::core::ffi::c_uint = 50;
 pub const PCI_BUS_ID: ::core::ffi::c_uint = 33;
 pub const PCI_DEVICE_ID: ::core::ffi::c_uint = 34;

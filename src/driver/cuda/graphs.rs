@@ -1,14 +1,17 @@
 //! Graphs, by functions of the driver API ([`graph_table`](super::graph_table)).
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_uint;
 use std::ptr::null_mut;
 
 use super::driver_api::*;
 use super::graph_table::Functions;
 use super::instance::CudaDriver;
+use super::strided::volume;
 use super::way::graphs::{with_graphs, with_graphs_on};
 use super::words::stream_of;
-use pinlane_driver::{CopyKind, DriverResult, Graphs, Item, RawGraph, RawNode, RawStream};
+use pinlane_driver::{
+    CopyKind, DriverResult, Graphs, Item, Pitched, RawGraph, RawNode, RawStream, StridedCopy,
+};
 
 fn graph_of(handle: usize) -> CUgraph {
     std::ptr::with_exposed_provenance_mut(handle)
@@ -46,37 +49,10 @@ impl Captured {
 
 /// One row of bytes, as the function takes it.
 fn parameters(kind: CopyKind, copy: Item) -> CUDA_MEMCPY3D_v2 {
-    let host = |address: u64| std::ptr::with_exposed_provenance_mut::<c_void>(address as usize);
-    let (from_host, to_host) = (kind == CopyKind::H2D, kind == CopyKind::D2H);
-    let memory = |is_host| if is_host { MEMORY_HOST } else { MEMORY_DEVICE };
-    let bytes = copy.bytes as usize;
-    CUDA_MEMCPY3D_v2 {
-        srcXInBytes: 0,
-        srcY: 0,
-        srcZ: 0,
-        srcLOD: 0,
-        srcMemoryType: memory(from_host),
-        srcHost: if from_host { host(copy.src) } else { null_mut() },
-        srcDevice: if from_host { 0 } else { copy.src },
-        srcArray: null_mut(),
-        reserved0: null_mut(),
-        srcPitch: bytes,
-        srcHeight: 1,
-        dstXInBytes: 0,
-        dstY: 0,
-        dstZ: 0,
-        dstLOD: 0,
-        dstMemoryType: memory(to_host),
-        dstHost: if to_host { host(copy.dst) } else { null_mut() },
-        dstDevice: if to_host { 0 } else { copy.dst },
-        dstArray: null_mut(),
-        reserved1: null_mut(),
-        dstPitch: bytes,
-        dstHeight: 1,
-        WidthInBytes: bytes,
-        Height: 1,
-        Depth: 1,
-    }
+    let row = copy.bytes as usize;
+    let side = |at| Pitched { at, pitch: row, height: 1 };
+    let (src, dst) = (side(copy.src), side(copy.dst));
+    volume(kind, &StridedCopy { src, dst, row, rows: 1, planes: 1 })
 }
 
 // SAFETY: each method makes the calls that the trait names for it, and returns success only if they

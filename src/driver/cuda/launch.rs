@@ -206,7 +206,7 @@ mod tests {
     fn parameters_are_laid_out_as_the_kernels_read_them() {
         assert_eq!((size_of::<Pattern>(), offset_of!(Pattern, length)), (68, 64));
         assert_eq!((size_of::<Listed>(), offset_of!(Listed, count)), (16, 8));
-        assert_eq!((size_of::<ByIndex>(), offset_of!(ByIndex, count)), (88, 80));
+        assert_eq!((size_of::<ByIndex>(), offset_of!(ByIndex, count)), (104, 96));
         assert_eq!(Kernel::Busy as usize + 1, Kernel::NAMES.len());
     }
 

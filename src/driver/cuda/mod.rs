@@ -5,7 +5,8 @@
 //!
 //! What both have lies beside them: the driver of the process ([`instance`]), how kernels are
 //! launched ([`launch`]), when device memory comes from a pool ([`early`]) and what to do without
-//! one ([`unpooled`]), batches of copies ([`batch`]), [`graphs`], the driver's functions
+//! one ([`unpooled`]), batches of copies ([`batch`]), [`strided`] ones,
+//! [`graphs`], the driver's functions
 //! ([`functions`]), and the seam's types as CUDA's ([`words`]).
 //!
 //! Each way has modules `memory`, `kernels` and `graphs` with the same functions, for those above.
@@ -25,6 +26,7 @@ mod launch;
 mod libcuda;
 #[cfg(pinlane_toolkit)]
 mod runtime;
+mod strided;
 mod unpooled;
 mod words;
 

@@ -25,6 +25,7 @@ pub(super) fn attribute_of(attribute: Attribute) -> CUdevice_attribute {
         Attribute::UnifiedAddressing => UNIFIED_ADDRESSING,
         Attribute::CanUseHostPointerForRegisteredMem => HOST_POINTER_FOR_REGISTERED,
         Attribute::AsyncEngineCount => ASYNC_ENGINE_COUNT,
+        Attribute::MaxPitch => MAX_PITCH,
         Attribute::PciDomainId => PCI_DOMAIN_ID,
         Attribute::PciBusId => PCI_BUS_ID,
         Attribute::PciDeviceId => PCI_DEVICE_ID,

@@ -177,6 +177,7 @@ inline const char* some_driver_call(frame& f) {
                                       "CopyH2D",
                                       "CopyD2H",
                                       "CopyBatch",
+                                      "CopyStrided",
                                       "CopyD2D",
                                       "CopyPeer",
                                       "StreamCreate",

@@ -111,7 +111,7 @@ impl Emulator {
             let to_pageable =
                 |transfer: &Transfer| matches!(transfer, Transfer::Out { dst, .. } if dst.pageable);
             let waits = transfers.iter().any(to_pageable);
-            machine.submit(key, Vec::new(), Action::Batch(transfers))?;
+            machine.submit(key, Vec::new(), Action::Batch(Call::CopyBatch, transfers))?;
             Ok((waits, machine.stages_pageable, machine.tail(key)))
         })?;
         if waits { self.wait(stream.device, tail, is_promised) } else { Ok(()) }
@@ -137,8 +137,8 @@ impl Machine {
             return Err(self.bad_copy(Call::CopyBatch, key, "copies that overlap"));
         }
         let transfers: DriverResult<_> =
-            copies.iter().map(|copy| self.transfer_of(key, kind, copy)).collect();
-        self.submit(key, Vec::new(), Action::Batch(transfers?))
+            copies.iter().map(|copy| self.transfer_of(Call::CopyBatch, key, kind, copy)).collect();
+        self.submit(key, Vec::new(), Action::Batch(Call::CopyBatch, transfers?))
     }
 
     /// Whether a stream takes batches.
@@ -155,8 +155,14 @@ impl Machine {
         Ok(())
     }
 
-    /// One copy of a batch.
-    fn transfer_of(&mut self, key: Key, kind: CopyKind, copy: &Item) -> DriverResult<Transfer> {
+    /// One copy of a call that makes several.
+    pub(super) fn transfer_of(
+        &mut self,
+        call: Call,
+        key: Key,
+        kind: CopyKind,
+        copy: &Item,
+    ) -> DriverResult<Transfer> {
         let (Item { dst, src, .. }, bytes) = (*copy, copy.bytes as usize);
         let (at, access, device) = match kind {
             CopyKind::H2D => (src, Access::Read, dst),
@@ -164,14 +170,14 @@ impl Machine {
             CopyKind::D2D => {
                 let device = self.memory.device_of(src).unwrap_or_default();
                 let (dst_at, src_at) = ((dst, device), (src, device));
-                self.check_across(Call::CopyBatch, key, dst_at, src_at, bytes)?;
+                self.check_across(call, key, dst_at, src_at, bytes)?;
                 return Ok(Transfer::Across { dst, src, bytes });
             }
         };
         let plain = || HostPtr(std::ptr::without_provenance_mut(at as usize));
         let ptr = self.host.locate(at, bytes).unwrap_or_else(plain);
         let host = HostUse::new(ptr, bytes, access);
-        self.check_page_locked(Call::CopyBatch, key, &host)?;
+        self.check_page_locked(call, key, &host)?;
         Ok(transfer(host, device))
     }
 

@@ -366,7 +366,7 @@ enum Reading {
 fn action(call: Call, mut transfers: Vec<Transfer>) -> Action {
     match transfers.len() {
         1 => Action::Copy(call, transfers.remove(0)),
-        _ => Action::Batch(transfers.into()),
+        _ => Action::Batch(Call::CopyStrided, transfers.into()),
     }
 }
 

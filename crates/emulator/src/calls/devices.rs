@@ -1,5 +1,6 @@
 //! Devices: what they are, peers, and waiting for all work of one.
 
+use super::strided::MAX_PITCH;
 use crate::emulator::Emulator;
 use crate::machine::Machine;
 use crate::operation::Position;
@@ -54,6 +55,7 @@ impl Emulator {
                 Attribute::CanUseHostPointerForRegisteredMem => i32::from(machine.host_addresses),
                 Attribute::HostNumaNode => -1,
                 Attribute::AsyncEngineCount => 3,
+                Attribute::MaxPitch => MAX_PITCH,
                 Attribute::PciDomainId | Attribute::PciDeviceId => 0,
                 Attribute::PciBusId => device + 1,
             })

@@ -20,6 +20,7 @@ mod pools;
 mod ranges;
 mod reset;
 mod streams;
+pub(crate) mod strided;
 mod system_calls;
 mod threads;
 

@@ -53,8 +53,8 @@ pub(crate) struct Operation {
 pub(crate) enum Action {
     /// One copy, and the call that made it.
     Copy(Call, Transfer),
-    /// Copies without an order among themselves. They run as listed.
-    Batch(Box<[Transfer]>),
+    /// Copies without an order among themselves, and the call that made them. They run as listed.
+    Batch(Call, Box<[Transfer]>),
     Fill {
         dst: DevicePtr,
         bytes: usize,
@@ -248,8 +248,7 @@ impl Action {
     /// The call that enqueues such an operation.
     pub(crate) fn call(&self) -> Call {
         match self {
-            Action::Copy(call, _) => *call,
-            Action::Batch(_) => Call::CopyBatch,
+            Action::Copy(call, _) | Action::Batch(call, _) => *call,
             Action::Fill { .. } | Action::FillHost { .. } => Call::Fill,
             Action::Checksum { .. } => Call::Checksum,
             Action::Move(_) => Call::MoveItems,
@@ -293,7 +292,7 @@ impl Action {
     pub(crate) fn host_uses(&self) -> impl Iterator<Item = &HostUse> {
         let (transfers, uses): (&[Transfer], &[HostUse]) = match self {
             Action::Copy(_, transfer) => (std::slice::from_ref(transfer), &[]),
-            Action::Batch(transfers) => (transfers, &[]),
+            Action::Batch(_, transfers) => (transfers, &[]),
             Action::Move(it) => (&[], &it.uses),
             Action::FillHost { dst, .. } => (&[], std::slice::from_ref(dst)),
             _ => (&[], &[]),

@@ -9,7 +9,7 @@ use pinlane_driver::DevicePtr;
 pub(crate) fn can_split(action: &Action) -> bool {
     match action {
         Action::Copy(_, transfer) => can_part(transfer),
-        Action::Batch(transfers) => transfers.len() > 1,
+        Action::Batch(_, transfers) => transfers.len() > 1,
         Action::Fill { bytes, pattern, .. } => *bytes > pattern.as_slice().len(),
         _ => false,
     }
@@ -24,10 +24,10 @@ pub(crate) fn split(action: Action, count: usize, rng: &mut Rng) -> Vec<Action> 
             let part = |(start, bytes)| Action::Copy(call, part(transfer, start, bytes));
             ranges.into_iter().map(part).collect()
         }
-        Action::Batch(transfers) => {
+        Action::Batch(call, transfers) => {
             let ranges = cut(transfers.len(), count, 1, rng);
             let mut rest = transfers.into_iter();
-            let group = |(_, many)| Action::Batch(rest.by_ref().take(many).collect());
+            let group = |(_, many)| Action::Batch(call, rest.by_ref().take(many).collect());
             ranges.into_iter().map(group).collect()
         }
         Action::Fill { dst, bytes, pattern } => {

@@ -46,7 +46,7 @@ fn write(start: u64, bytes: usize) -> Touch {
 pub(crate) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
     match action {
         Action::Copy(_, transfer) => of_transfer(transfer, each),
-        Action::Batch(transfers) => transfers.iter().for_each(|t| of_transfer(t, &mut each)),
+        Action::Batch(_, transfers) => transfers.iter().for_each(|t| of_transfer(t, &mut each)),
         &Action::Fill { dst, bytes, .. } => each(write(dst, bytes)),
         Action::FillHost { dst, .. } => each(write(dst.ptr.address() as u64, dst.bytes)),
         &Action::Checksum { src, bytes, out } => {
@@ -112,7 +112,7 @@ pub(crate) fn is_ahead(action: &Action) -> bool {
     };
     match action {
         Action::Copy(_, transfer) => reads(transfer),
-        Action::Batch(transfers) => transfers.iter().any(reads),
+        Action::Batch(_, transfers) => transfers.iter().any(reads),
         _ => false,
     }
 }

@@ -28,7 +28,6 @@ use crate::operation::{Action, Launch, Source, Transfer};
 use crate::races::{Knowledge, RacingAccess, Side};
 use crate::words::rng;
 use crate::words::slots::Key;
-use pinlane_driver::Call;
 
 /// How much is hashed at a time.
 const CHUNK: usize = 256 << 10;
@@ -42,7 +41,7 @@ impl Machine {
         }
         match action {
             Action::Copy(_, transfer) => self.side_of(transfer).is_some(),
-            Action::Batch(transfers) => transfers.iter().any(|t| self.side_of(t).is_some()),
+            Action::Batch(_, transfers) => transfers.iter().any(|t| self.side_of(t).is_some()),
             Action::Kernel(launch) => launch.stand_in.is_some(),
             _ => false,
         }
@@ -71,7 +70,7 @@ impl Machine {
     pub(crate) fn hash_sides(&mut self, key: Key, action: &Action, knowledge: &Knowledge) {
         let (call, transfers) = match action {
             Action::Copy(call, transfer) => (*call, std::slice::from_ref(transfer)),
-            Action::Batch(transfers) => (Call::CopyBatch, &**transfers),
+            Action::Batch(call, transfers) => (*call, &**transfers),
             _ => return,
         };
         let by = knowledge.at();

@@ -13,7 +13,7 @@ use super::super::driver_api::{
     PFN_cuMemcpyBatchAsync_v12080,
 };
 use super::super::functions::{Search, function};
-use super::super::graph_table;
+use super::super::{graph_table, strided};
 use super::context::{Context, Device};
 use super::table::{Functions, result};
 use crate::error::CudaCode;
@@ -35,6 +35,7 @@ pub(super) struct Library {
     /// If the driver has it.
     pub(super) copy_batch: Option<CopyBatch>,
     pub(super) graphs: graph_table::Functions,
+    pub(super) strided: strided::Functions,
     devices: Box<[Device]>,
 }
 
@@ -176,6 +177,7 @@ impl Opened {
         let functions = Functions::find(search).map_err(unfit)?;
         let find = |name: &CStr, version| search.find(name, version);
         let graphs = graph_table::Functions::find(find).map_err(unfit)?;
+        let strided = strided::Functions::find(find).map_err(unfit)?;
         // SAFETY: takes flags, which must be 0.
         result(unsafe { (functions.init)(0) })?;
         let mut count = 0;
@@ -187,7 +189,7 @@ impl Opened {
         // SAFETY: the driver's function of this name and version has this signature.
         let copy_batch =
             copy_batch.map(|at| unsafe { function::<PFN_cuMemcpyBatchAsync_v12080>(at) });
-        Ok(Library { functions, copy_batch, graphs, devices })
+        Ok(Library { functions, copy_batch, graphs, strided, devices })
     }
 }
 

@@ -32,7 +32,7 @@ use super::words::{
 use crate::error::CudaCode;
 use pinlane_driver::{
     Attribute, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, HostFunction, Item,
-    Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+    Ordinal, Poll, RawEvent, RawStream, StreamFlags, StridedCopy,
 };
 
 // SAFETY: each method makes the CUDA call that does what the trait names for it, on ranges that its
@@ -192,6 +192,17 @@ unsafe impl Driver for CudaDriver {
         // CUDA finds the kinds of memory from the addresses. SAFETY: live stream, ranges valid
         // until retired, no destination overlapping another range: promised by the caller.
         library.on(stream.device, |_| unsafe { batch.enqueue(function, stream) })
+    }
+
+    unsafe fn copy_strided(
+        &self,
+        stream: RawStream,
+        kind: CopyKind,
+        copy: &StridedCopy,
+    ) -> DriverResult<()> {
+        let library = Library::get()?;
+        // SAFETY: live stream, valid rows: promised by the caller; the device's context is current.
+        library.on(stream.device, |_| unsafe { library.strided.enqueue(stream, kind, copy) })
     }
 
     unsafe fn copy_d2d(

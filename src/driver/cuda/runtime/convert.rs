@@ -74,6 +74,7 @@ mod tests {
                 Attr::cudaDevAttrCanUseHostPointerForRegisteredMem,
             ),
             (Attribute::AsyncEngineCount, Attr::cudaDevAttrAsyncEngineCount),
+            (Attribute::MaxPitch, Attr::cudaDevAttrMaxPitch),
             (Attribute::PciDomainId, Attr::cudaDevAttrPciDomainId),
             (Attribute::PciBusId, Attr::cudaDevAttrPciBusId),
             (Attribute::PciDeviceId, Attr::cudaDevAttrPciDeviceId),

@@ -23,6 +23,7 @@ pub(super) mod kernels;
 pub(super) mod memory;
 mod pool;
 mod single;
+mod strided;
 mod sys;
 mod thread;
 
@@ -38,7 +39,7 @@ use super::words::{PAGE, alloc_flags, poll, register_flags, whole_pages};
 use crate::error::CudaCode;
 use pinlane_driver::{
     Attribute, Capture, CopyKind, DevicePtr, Driver, DriverResult, HostFlags, HostFunction, Item,
-    Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+    Ordinal, Poll, RawEvent, RawStream, StreamFlags, StridedCopy,
 };
 
 // SAFETY: each method makes the CUDA call that the trait names for it, on ranges that its arguments
@@ -183,6 +184,16 @@ unsafe impl Driver for CudaDriver {
         // CUDA finds the kinds of memory from the addresses. SAFETY: live stream, ranges valid
         // until retired, no destination overlapping another range: promised by the caller.
         unsafe { batch::copy(stream, copies) }
+    }
+
+    unsafe fn copy_strided(
+        &self,
+        stream: RawStream,
+        kind: CopyKind,
+        copy: &StridedCopy,
+    ) -> DriverResult<()> {
+        // SAFETY: the preconditions of this method are those of `copy`.
+        unsafe { strided::copy(stream, kind, *copy) }
     }
 
     unsafe fn copy_d2d(
