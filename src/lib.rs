@@ -84,7 +84,7 @@ pub use error::{CudaCode, Error, ErrorKind, Refused, Result};
 pub use graph::{Capture, Graph};
 pub use memory::{
     DeviceBuf, DeviceSlice, DeviceSliceMut, FrozenBuf, PinnedBuf, PinnedSlice, PinnedSliceMut,
-    Registered,
+    Registered, Strided, Strides,
 };
 pub use pool::PinnedPool;
 pub use stream::{Stream, StreamOptions};

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::copy::entry::Entry;
 use crate::memory::{
     DeviceBuf, DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedBytes, PinnedSlice,
-    PinnedSliceMut,
+    PinnedSliceMut, Strided,
 };
 use crate::pool::block_at;
 
@@ -215,13 +215,20 @@ pairs!(Download: [&'a DeviceBuf<T>, DeviceSlice<'a, T>]
 pairs!(DeviceCopy: [&'a DeviceBuf<T>, DeviceSlice<'a, T>]
     -> [&'a mut DeviceBuf<T>, DeviceSliceMut<'a, T>]);
 
-/// `From` for everything that a view of host memory can be made of.
+/// `From` for everything that a view of host memory can be made of, or one of rows without gaps.
 macro_rules! host_slices {
     ($($view:ident $(<$n:ident>)?: $variant:ident($from:ident: $type:ty) = $make:expr;)*) => {
         $(impl<'a, T: Pod $(, const $n: usize)?> From<$type> for $view<'a, T> {
             #[inline]
             fn from($from: $type) -> Self {
                 $view::$variant($make)
+            }
+        }
+
+        impl<'a, T: Pod $(, const $n: usize)?> From<$type> for Strided<$view<'a, T>> {
+            fn from($from: $type) -> Self {
+                let len = $from.len();
+                Strided::flat($view::$variant($make), len)
             }
         })*
     };

@@ -6,11 +6,13 @@
 //! is fastest by rule, unless the caller has chosen one. A slice in memory of a pool is
 //! page-locked, so the device copies it directly too, and the call waits for that.
 
+mod gather;
 mod items;
 mod list;
 mod on_device;
 mod pairs;
 mod rows;
+mod strided;
 
 pub use self::items::{DeviceCopy, Download, HostSlice, HostSliceMut, Upload};
 pub use self::list::{Downloads, Uploads};

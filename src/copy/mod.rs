@@ -119,7 +119,16 @@ impl Stream {
         let door = self.door("Stream::copy");
         let (src, dst) = (src.into(), dst.into());
         door.check_lengths::<T>(src.len(), dst.len())?;
-        let (src, dst) = (DeviceBytes::from(src), DeviceBytes::from(dst));
+        self.copy_bytes(door, src.into(), dst.into())
+    }
+
+    /// Copies bytes between device buffers, as many as both have.
+    pub(crate) fn copy_bytes(
+        &self,
+        door: Door<'_>,
+        src: DeviceBytes<'_>,
+        dst: DeviceBytes<'_>,
+    ) -> Result<Ticket> {
         door.check_device(&[src.context(), dst.context()])?;
         let bytes = src.len();
         if bytes == 0 {
@@ -168,8 +177,17 @@ impl Stream {
         let door = self.door("Stream::upload_slice");
         let dst = dst.into();
         door.check_lengths::<T>(src.len(), dst.len())?;
+        self.upload_bytes(door, bytemuck::cast_slice(src), dst.into())
+    }
+
+    /// Copies as many bytes as `dst` has, as [`upload_slice`](Self::upload_slice).
+    pub(crate) fn upload_bytes(
+        &self,
+        door: Door<'_>,
+        src: &[u8],
+        dst: DeviceBytes<'_>,
+    ) -> Result<Ticket> {
         door.check_device(&[dst.context()])?;
-        let src: &[u8] = bytemuck::cast_slice(src);
         if src.is_empty() {
             return door.nothing();
         }
@@ -177,10 +195,10 @@ impl Stream {
         if let Some(mut block) = engine.small_block(src.len())? {
             block.write()?.copy_from_slice(src);
             let host = (block.as_ptr(), block.as_slice().bytes());
-            return direct::enqueue_one(door, Direction::Up, host, dst.into());
+            return direct::enqueue_one(door, Direction::Up, host, dst);
         }
         // SAFETY: the slice is borrowed for the call.
-        unsafe { self.copy_borrowed(door, Direction::Up, src.as_ptr(), dst.into()) }
+        unsafe { self.copy_borrowed(door, Direction::Up, src.as_ptr(), dst) }
     }
 
     /// Copies `src` on this stream's device to `dst`, pageable memory, and returns when the data
@@ -205,21 +223,30 @@ impl Stream {
         let door = self.door("Stream::download_slice");
         let src = src.into();
         door.check_lengths::<T>(src.len(), dst.len())?;
+        self.download_bytes(door, src.into(), bytemuck::cast_slice_mut(dst)).map(drop)
+    }
+
+    /// Copies as many bytes as `src` has, as [`download_slice`](Self::download_slice).
+    pub(crate) fn download_bytes(
+        &self,
+        door: Door<'_>,
+        src: DeviceBytes<'_>,
+        dst: &mut [u8],
+    ) -> Result<Ticket> {
         door.check_device(&[src.context()])?;
-        let dst: &mut [u8] = bytemuck::cast_slice_mut(dst);
         if dst.is_empty() {
-            return door.nothing().map(drop);
+            return door.nothing();
         }
         let engine = self.device.engine()?;
         if let Some(mut block) = engine.small_block(dst.len())? {
             let to = block.as_slice_mut();
             let host = (to.as_slice().as_ptr(), to.into_bytes());
-            direct::enqueue_one(door, Direction::Down, host, src.into())?;
+            let ticket = direct::enqueue_one(door, Direction::Down, host, src)?;
             dst.copy_from_slice(block.read()?);
-            return Ok(());
+            return Ok(ticket);
         }
         // SAFETY: the slice is borrowed exclusively for the call.
-        unsafe { self.copy_borrowed(door, Direction::Down, dst.as_mut_ptr(), src.into()) }.map(drop)
+        unsafe { self.copy_borrowed(door, Direction::Down, dst.as_mut_ptr(), src) }
     }
 
     /// Copies as many bytes at `host` as `device` has: in memory of a pool as they are, others

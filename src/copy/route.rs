@@ -75,6 +75,8 @@ pub(crate) struct Abilities {
     batches: bool,
     /// Kernels use page-locked memory at the addresses that the host uses.
     kernels: bool,
+    /// The longest pitch of a strided copy, in bytes.
+    max_pitch: usize,
 }
 
 impl Abilities {
@@ -82,15 +84,18 @@ impl Abilities {
     pub(super) fn of(context: &Context, operation: &'static str) -> Result<Self> {
         let driver = context.driver(operation)?;
         let failed = |code| context.error(code, operation, "asking what the device can do");
-        let has = |attribute| -> Result<bool> {
-            let value = driver.attribute(context.ordinal(), attribute).map_err(failed)?;
-            Ok(value != 0)
-        };
+        let value = |attribute| driver.attribute(context.ordinal(), attribute).map_err(failed);
+        let has = |attribute| -> Result<bool> { Ok(value(attribute)? != 0) };
         Ok(Abilities {
             batches: driver.supports_batches(context.ordinal()).map_err(failed)?,
             kernels: has(Attribute::UnifiedAddressing)?
                 && has(Attribute::CanUseHostPointerForRegisteredMem)?,
+            max_pitch: usize::try_from(value(Attribute::MaxPitch)?).unwrap_or(0),
         })
+    }
+
+    pub(crate) fn max_pitch(self) -> usize {
+        self.max_pitch
     }
 
     /// Whether a batch can take this route on this stream.
@@ -135,7 +140,7 @@ mod tests {
     #[test]
     fn the_rules_choose_by_number_and_length_of_the_runs() {
         let stream = Device::emulated().and_then(|device| device.stream()).expect("no faults");
-        let all = Abilities { batches: true, kernels: true };
+        let all = Abilities { batches: true, kernels: true, max_pitch: 0 };
         let choose = |abilities: Abilities, between, runs, run: usize| {
             let group = Group { entries: runs, runs, bytes: runs * run };
             abilities.choose(&stream.timeline, between, group)
@@ -153,7 +158,7 @@ mod tests {
         ] {
             assert_eq!(choose(all, between, runs, run), route, "{between:?} {runs} x {run}");
         }
-        let few = Abilities { batches: false, kernels: false };
+        let few = Abilities { batches: false, kernels: false, ..all };
         assert_eq!(choose(few, Between::Device, 100, 256), Route::Copies);
     }
 }

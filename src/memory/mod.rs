@@ -13,6 +13,7 @@ mod pinned;
 pub(crate) mod range;
 mod registered;
 mod registration;
+mod strided;
 mod views;
 
 pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
@@ -25,6 +26,7 @@ pub(crate) use range::{byte_count, counted};
 pub(crate) use registered::Lent;
 pub(crate) use registered::with_registered;
 pub use registered::{HostMemory, Registered};
+pub use strided::{Strided, Strides, View};
 
 use crate::context::Context;
 use hazard::{Access, Hazards};

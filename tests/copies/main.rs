@@ -14,6 +14,7 @@
 //! | `foreign` | foreign work, default streams and two devices, while calls fail |
 //! | `graphs` | captured work: each launch copies what is there then |
 //! | `rows` | rows of tables by their numbers |
+//! | `strided` | rows that lie a pitch apart, by every way that they can take |
 //! | `pairs` | pairs of host and device memory that are copied repeatedly |
 //! | `slow` | slow streams, and memory that runs out |
 //! | `nvtx` | the ranges that a tool gets through NVTX |
@@ -41,5 +42,6 @@ mod registered;
 mod rows;
 mod slow;
 mod staging;
+mod strided;
 mod tensors;
 mod trace;
