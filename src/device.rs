@@ -10,7 +10,10 @@ use crate::context::Context;
 use crate::copy::staged::{Engine, Staging};
 use crate::driver::{self, DevicePtr, Driver, Ordinal, RawStream, StreamFlags};
 use crate::error::{CudaCode, Error, ErrorKind, Refused, Remedy, Result};
-use crate::memory::{DeviceBuf, Heap, HostMemory, PinnedSliceMut, Registered, with_registered};
+use crate::memory::{
+    DeviceBuf, Heap, HostMemory, PinnedSliceMut, Registered, Strides, aligned_pitch, counted,
+    with_registered,
+};
 use crate::pool::{Builder, PinnedPool};
 use crate::process::{FirstProcess, thread};
 use crate::sync::asymmetric::fences;
@@ -316,6 +319,38 @@ impl Device {
     /// [`ErrorKind::OutOfDeviceMemory`]; [`ErrorKind::InvalidValue`] if the size overflows.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuf<T>> {
         DeviceBuf::alloc(&self.inner.heap, len)
+    }
+
+    /// Allocates `rows` rows of `row` elements, each of which begins at a multiple of 256 bytes, as
+    /// many kernels want it. Also gives where they lie, for
+    /// [`Strided::new`](crate::Strided::new). Otherwise as [`alloc`](Self::alloc).
+    ///
+    /// ```
+    /// use pinlane::{Device, Strided};
+    ///
+    /// let device = Device::open_or_emulated()?;
+    /// let (mut gpu, lines) = device.alloc_pitched::<f32>(100, 30)?; // 30 rows of 100 numbers
+    /// assert_eq!(lines.pitch, 128); // 512 bytes
+    /// let host = vec![1.0f32; 100 * 30];
+    /// device.stream()?.upload_strided(&host, Strided::new(gpu.as_slice_mut(), lines)?)?;
+    /// # Ok::<(), pinlane::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc`](Self::alloc).
+    pub fn alloc_pitched<T: Pod>(
+        &self,
+        row: usize,
+        rows: usize,
+    ) -> Result<(DeviceBuf<T>, Strides)> {
+        let pitch = aligned_pitch::<T>(row);
+        let Some((pitch, len)) = pitch.and_then(|pitch| Some((pitch, pitch.checked_mul(rows)?)))
+        else {
+            let what = format!("{rows} rows of {} are too many", counted::<T>(row));
+            return Err(Error::invalid("Device::alloc_pitched", what, "ask for less"));
+        };
+        Ok((self.alloc(len)?, Strides::new(row, rows, pitch)))
     }
 
     /// Borrows `len` elements of device memory that other code allocated. Copies to and from it are

@@ -26,6 +26,7 @@ pub(crate) use range::{byte_count, counted};
 pub(crate) use registered::Lent;
 pub(crate) use registered::with_registered;
 pub use registered::{HostMemory, Registered};
+pub(crate) use strided::aligned_pitch;
 pub use strided::{Strided, Strides, View};
 
 use crate::context::Context;

@@ -95,6 +95,15 @@ impl Strides {
     }
 }
 
+/// The fewest elements from the start of a row to that of the next, if each is to begin at a
+/// multiple of 256 bytes. `None` if it overflows.
+pub(crate) fn aligned_pitch<T>(row: usize) -> Option<usize> {
+    const BOUNDARY: usize = 256;
+    // A power of two divides their product by what is in both.
+    let common = 1 << size_of::<T>().trailing_zeros().min(BOUNDARY.trailing_zeros());
+    row.checked_next_multiple_of(BOUNDARY / common)
+}
+
 pub(crate) mod sealed {
     /// How a strided view sees its view.
     pub trait Cut: Sized {
@@ -319,6 +328,20 @@ mod tests {
         ] {
             assert_eq!(kind(Strided::new(&elements[..], strides)), None, "{strides:?}");
         }
+    }
+
+    #[test]
+    fn aligned_rows_begin_at_multiples_of_256_bytes() {
+        fn of<T>(row: usize) -> Option<usize> {
+            let pitch = aligned_pitch::<T>(row)?;
+            assert!(pitch >= row && (pitch * size_of::<T>()).is_multiple_of(256));
+            Some(pitch)
+        }
+        assert_eq!([of::<u8>(1), of::<u8>(256), of::<u8>(257)], [256, 256, 512].map(Some));
+        assert_eq!([of::<f32>(64), of::<f32>(65)], [64, 128].map(Some));
+        assert_eq!([of::<[f32; 3]>(1), of::<[f32; 3]>(65)], [64, 128].map(Some));
+        assert_eq!([of::<[u8; 1000]>(1), of::<[u8; 512]>(7)], [32, 7].map(Some));
+        assert_eq!(aligned_pitch::<u8>(usize::MAX - 1), None);
     }
 
     /// The view ends behind the last row, and so does its use.

@@ -73,6 +73,8 @@ fn runtime(name: &str) -> String {
         "CUDA_ERROR_DEINITIALIZED" => "cudaErrorCudartUnloading",
         "CUDA_ERROR_NOT_INITIALIZED" => "cudaErrorInitializationError",
         "CUDA_ERROR_INVALID_VALUE" => "cudaErrorInvalidValue",
+        "CUDA_ERROR_INVALID_CONTEXT" => "cudaErrorDeviceUninitialized",
+        "CUDA_ERROR_INVALID_HANDLE" => "cudaErrorInvalidResourceHandle",
         "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT" => "cudaErrorStreamCaptureImplicit",
         "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD" => "cudaErrorStreamCaptureWrongThread",
         // No error has this name.

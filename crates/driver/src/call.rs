@@ -72,7 +72,8 @@ calls! {
     CopyD2H: cudaMemcpyAsync "from device to host" => [INVALID_VALUE INVALID_MEMCPY_DIRECTION];
     CopyBatch: cuMemcpyBatchAsync => [CUDART_UNLOADING INITIALIZATION INVALID_VALUE];
     CopyStrided: cuMemcpy2DAsync cuMemcpy3DAsync
-        => [CUDART_UNLOADING INITIALIZATION INVALID_VALUE];
+        => [CUDART_UNLOADING INITIALIZATION INVALID_VALUE DEVICE_UNINITIALIZED
+            INVALID_RESOURCE_HANDLE];
     CopyD2D: cudaMemcpyAsync "within a device" => [INVALID_VALUE INVALID_MEMCPY_DIRECTION];
     CopyPeer: cudaMemcpyPeerAsync => [INVALID_VALUE INVALID_DEVICE];
     StreamCreate: cudaStreamCreateWithPriority => [INVALID_VALUE];

@@ -59,7 +59,8 @@ impl Grid {
                 return Err(Error::new(ErrorKind::LengthMismatch, door.operation, what, remedy));
             }
         };
-        Ok(Some(Self::merged(src, dst, size_of::<T>())))
+        let size = size_of::<T>();
+        Ok((size > 0).then(|| Self::merged(src, dst, size)))
     }
 
     /// The rows of two sides of one shape.

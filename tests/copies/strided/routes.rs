@@ -235,6 +235,40 @@ fn sides_of_other_shapes_are_refused_and_nothing_is_enqueued() {
     assert_eq!(calls, []);
 }
 
+/// Elements without bytes have places, but nothing to copy.
+#[test]
+fn elements_of_no_bytes_are_copied_by_no_call() {
+    let machine = Machine::new(Emulator::builder());
+    let mut gpu = machine.device.alloc::<()>(100).unwrap();
+    let calls = machine.calls_of(|| {
+        let dst = Strided::new(gpu.as_slice_mut(), Strides::new(5, 4, 9)).unwrap();
+        machine.stream.upload_strided(&[(); 20], dst).unwrap();
+    });
+    assert_eq!(calls, []);
+}
+
+#[test]
+fn pitched_memory_has_aligned_rows_and_takes_a_copy() {
+    let machine = Machine::new(Emulator::builder());
+    let (mut gpu, lines) = machine.device.alloc_pitched::<u16>(100, 7).unwrap();
+    assert_eq!((lines, gpu.len()), (Strides::new(100, 7, 128), 7 * 128));
+    assert!(gpu.as_device_ptr().is_multiple_of(256));
+    let source = noise(5, 700);
+    let rows = Strided::new(gpu.as_slice_mut(), lines).unwrap();
+    machine.stream.upload_strided(&source, rows).unwrap();
+    let mut found = vec![0; 700];
+    let rows = Strided::new(gpu.as_slice(), lines).unwrap();
+    machine.stream.download_strided(rows, &mut found).unwrap();
+    assert_eq!(found, source);
+
+    let (none, lines) = machine.device.alloc_pitched::<u16>(0, 7).unwrap();
+    assert!(none.is_empty() && Strided::new(none.as_slice(), lines).is_ok());
+    for (row, rows) in [(usize::MAX, 1), (usize::MAX / 2, 3), (1, usize::MAX)] {
+        let refused = machine.device.alloc_pitched::<u16>(row, rows).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidValue);
+    }
+}
+
 #[test]
 fn memory_of_another_device_is_refused() {
     let emulator = Emulator::builder().devices(2).build();
