@@ -3,6 +3,7 @@
 
 use super::{DataType, ManagedTensor, Tensor, VERSION};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Strides;
 
 impl DataType {
     /// Whether the specification defines its size.
@@ -83,11 +84,32 @@ pub(super) fn fits(
 ///
 /// # Safety
 ///
-/// * `managed` is live; if its major version is known, so are its shape and strides.
+/// * As for [`rows_of`].
 pub(super) unsafe fn bytes_of(
     operation: &'static str,
     managed: &ManagedTensor,
 ) -> Result<(*mut u8, usize)> {
+    // SAFETY: the precondition.
+    let (first, rows) = unsafe { rows_of(operation, managed) }?;
+    if rows.is_empty() || rows.is_dense() {
+        return Ok((first, rows.elements()));
+    }
+    let what =
+        format!("a tensor with gaps: {} rows of {} bytes", rows.rows * rows.planes, rows.row);
+    let remedy = "make the tensor contiguous first, or import it with its strides";
+    Err(Error::invalid(operation, what, remedy))
+}
+
+/// The address of a caller's tensor, which must be writable, and where the rows of its bytes lie,
+/// in bytes. They are as few as there can be: one row if there are no gaps.
+///
+/// # Safety
+///
+/// * `managed` is live; if its major version is known, so are its shape and strides.
+pub(super) unsafe fn rows_of(
+    operation: &'static str,
+    managed: &ManagedTensor,
+) -> Result<(*mut u8, Strides)> {
     let refused = |what, remedy: &'static str| Err(Error::invalid(operation, what, remedy));
     if managed.version.major != VERSION.major {
         let what = format!("a tensor of DLPack {}", managed.version.major);
@@ -121,7 +143,7 @@ pub(super) unsafe fn bytes_of(
     let padded = managed.flags & ManagedTensor::PADDED != 0;
     let bytes = count(shape).and_then(|count| dtype.tensor_bytes(count, padded));
     if bytes == Some(0) {
-        return Ok((std::ptr::null_mut(), 0));
+        return Ok((std::ptr::null_mut(), Strides::flat(0)));
     }
     let (Some(bytes), Some(tight)) = (bytes, compact(shape)) else {
         let what = format!("a tensor of shape {shape:?}, {dtype:?}");
@@ -132,10 +154,19 @@ pub(super) unsafe fn bytes_of(
         let dimensions = shape.iter().zip(strides.iter().zip(&tight));
         dimensions.into_iter().any(|(&length, (stride, tight))| length > 1 && stride != tight)
     };
-    if !strides.is_null() && has_gaps(dimensions(strides)) {
-        let what = format!("shape {shape:?} with strides {:?} has gaps", dimensions(strides));
-        return refused(what, "make the tensor contiguous first");
-    }
+    let rows = if !strides.is_null() && has_gaps(dimensions(strides)) {
+        let strides = dimensions(strides);
+        let whole = padded || !dtype.shares_bytes();
+        let rows = merged(shape, strides).filter(|_| whole);
+        let Some(rows) = rows.and_then(|rows| in_bytes(rows, dtype.bytes())) else {
+            let what = format!("shape {shape:?} with strides {strides:?} has gaps");
+            return refused(what, "make the tensor contiguous first");
+        };
+        rows
+    } else {
+        Strides::flat(bytes)
+    };
+    let bytes = rows.extent().unwrap_or(usize::MAX);
     if data.is_null() {
         return refused(format!("{bytes} bytes at NULL"), "pass the address of the memory");
     }
@@ -145,12 +176,79 @@ pub(super) unsafe fn bytes_of(
         let what = format!("{bytes} bytes, {byte_offset} bytes behind {data:p}");
         return refused(what, "pass a tensor that lies in the address space");
     };
-    Ok((data.cast::<u8>().wrapping_add(offset), bytes))
+    Ok((data.cast::<u8>().wrapping_add(offset), rows))
+}
+
+/// The rows of a tensor with gaps, in elements: neighbours in the last dimension follow each other,
+/// and at most two dimensions are left when those that are contiguous are one. `None` for any
+/// other.
+fn merged(shape: &[i64], strides: &[i64]) -> Option<Strides> {
+    // From the innermost on: the length and the stride.
+    let mut left: Vec<(usize, usize)> = Vec::new();
+    for (&length, &stride) in shape.iter().zip(strides).rev().filter(|it| *it.0 > 1) {
+        let (length, stride) = (usize::try_from(length).ok()?, usize::try_from(stride).ok()?);
+        match left.last_mut() {
+            Some(inner) if inner.0.checked_mul(inner.1) == Some(stride) => {
+                inner.0 = inner.0.checked_mul(length)?;
+            }
+            _ => left.push((length, stride)),
+        }
+    }
+    let row = match left.first() {
+        Some(&(length, 1)) => length,
+        _ => return None,
+    };
+    match left[1..] {
+        [] => Some(Strides::flat(row)),
+        [rows] => Some(Strides::new(row, rows.0, rows.1)),
+        [rows, planes] => Some(Strides::new(row, rows.0, rows.1).planes(planes.0, planes.1)),
+        _ => None,
+    }
+}
+
+/// The same rows in bytes, if they are apart and memory can hold them.
+fn in_bytes(rows: Strides, element: usize) -> Option<Strides> {
+    let rows = Strides {
+        row: rows.row.checked_mul(element)?,
+        pitch: rows.pitch.checked_mul(element)?,
+        plane_pitch: rows.plane_pitch.checked_mul(element)?,
+        ..rows
+    };
+    let fits = rows.extent().is_some_and(|extent| isize::try_from(extent).is_ok());
+    Some(rows).filter(|rows| fits && rows.are_apart())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn contiguous_dimensions_are_one() {
+        let plane = |row, rows, pitch| Some(Strides::new(row, rows, pitch));
+        assert_eq!(merged(&[4, 5, 6], &[100, 10, 1]), Some(Strides::new(6, 5, 10).planes(4, 100)));
+        assert_eq!(merged(&[4, 5, 6], &[50, 6, 1]), plane(30, 4, 50));
+        assert_eq!(merged(&[4, 5, 6], &[50, 10, 1]), plane(6, 20, 10));
+        assert_eq!(merged(&[4, 1, 6], &[50, -7, 1]), plane(6, 4, 50));
+        let planes = Strides::new(6, 5, 10).planes(24, 60);
+        assert_eq!(merged(&[2, 3, 4, 5, 6], &[720, 240, 60, 10, 1]), Some(planes));
+        // Exchanged dimensions: the rows of a plane lie further apart than the planes.
+        let exchanged = Strides::new(8, 4, 24).planes(3, 8);
+        assert_eq!(merged(&[3, 4, 8], &[8, 24, 1]), Some(exchanged));
+        // Transposed, backwards, and in more dimensions than rows have.
+        assert_eq!(merged(&[4, 5], &[1, 4]), None);
+        assert_eq!(merged(&[4, 5], &[-5, 1]), None);
+        assert_eq!(merged(&[9, 4, 5, 6], &[999, 110, 12, 1]), None);
+        assert_eq!(merged(&[5], &[2]), None);
+    }
+
+    #[test]
+    fn rows_that_overlap_or_overflow_are_none() {
+        assert_eq!(in_bytes(Strides::new(6, 5, 10), 4), Some(Strides::new(24, 5, 40)));
+        assert_eq!(in_bytes(Strides::new(6, 5, 5), 4), None);
+        assert_eq!(in_bytes(Strides::new(6, 5, 0), 4), None);
+        assert_eq!(in_bytes(Strides::new(6, 5, usize::MAX / 4), 4), None);
+        assert_eq!(in_bytes(Strides::new(6, 5, usize::MAX / 2), 4), None);
+    }
 
     /// With the largest strides and elements, the offset of the last element overflows every
     /// integer.

@@ -7,12 +7,12 @@
 
 use std::ptr::NonNull;
 
-use super::check::bytes_of;
+use super::check::{bytes_of, rows_of};
 use super::export::place_of;
 use super::{ManagedTensor, Place, delete};
 use crate::driver::DevicePtr;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{DeviceBuf, HostMemory};
+use crate::memory::{DeviceBuf, HostMemory, Strides};
 use crate::process::call_user;
 use crate::stream::Stream;
 use crate::sync::sanitizer::theirs;
@@ -64,14 +64,63 @@ impl Imported {
         // SAFETY: live, by the precondition.
         let managed = unsafe { tensor.as_ref() };
         // SAFETY: as above.
-        let (first, bytes) = unsafe { bytes_of(OPERATION, managed) }?;
-        let page_locked = match managed.tensor.device.device_type {
+        let memory = unsafe { bytes_of(OPERATION, managed) }?;
+        Self::of(OPERATION, tensor, memory)
+    }
+
+    /// As [`new`](Self::new), of a tensor that may have gaps: all bytes from its first element to its
+    /// last one, and where its rows lie in them, in bytes. Neighbours in its last dimension follow
+    /// each other, and its other dimensions come to two at most when contiguous ones are one.
+    ///
+    /// ```
+    /// # use pinlane::{Device, dlpack::{Imported, ManagedTensor}};
+    /// # unsafe fn strided(tensor: std::ptr::NonNull<ManagedTensor>) -> pinlane::Result<()> {
+    /// use pinlane::Strided;
+    ///
+    /// let device = Device::open_or_emulated()?;
+    /// // SAFETY: as the caller promises.
+    /// let (tensor, strides) = unsafe { Imported::with_strides(tensor) }?;
+    /// let host = device.register(tensor).map_err(|refused| refused.error)?;
+    /// let rows = Strided::new(host.as_slice(), strides)?;
+    /// let mut gpu = device.alloc::<u8>(strides.row * strides.rows * strides.planes)?;
+    /// device.stream()?.upload_strided(rows, &mut gpu)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// * As for [`new`](Self::new). The gaps count as elements: they are initialised, and no other
+    ///   code accesses them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub unsafe fn with_strides(tensor: NonNull<ManagedTensor>) -> Result<(Self, Strides)> {
+        const OPERATION: &str = "Imported::with_strides";
+        // SAFETY: live, by the precondition.
+        let managed = unsafe { tensor.as_ref() };
+        // SAFETY: as above.
+        let (first, rows) = unsafe { rows_of(OPERATION, managed) }?;
+        let bytes = rows.extent().unwrap_or(0);
+        Ok((Self::of(OPERATION, tensor, (first, bytes))?, rows))
+    }
+
+    /// The tensor, whose memory is `bytes` bytes from `first` on.
+    fn of(
+        operation: &'static str,
+        tensor: NonNull<ManagedTensor>,
+        (first, bytes): (*mut u8, usize),
+    ) -> Result<Self> {
+        // SAFETY: live, by the precondition of both callers.
+        let place = unsafe { tensor.as_ref() }.tensor.device;
+        let page_locked = match place.device_type {
             Place::CPU => false,
             Place::CUDA_HOST => true,
             other => {
                 let what = format!("a tensor on a device of type {other}, not in host memory");
                 let remedy = "import it as a device buffer, or copy it";
-                return Err(Error::invalid(OPERATION, what, remedy));
+                return Err(Error::invalid(operation, what, remedy));
             }
         };
         let first = NonNull::new(first).unwrap_or(NonNull::dangling());
@@ -125,13 +174,49 @@ impl Stream {
         // SAFETY: live, by the precondition.
         let managed = unsafe { tensor.as_ref() };
         // SAFETY: as above.
-        let (first, bytes) = unsafe { bytes_of(OPERATION, managed) }?;
+        let memory = unsafe { bytes_of(OPERATION, managed) }?;
+        self.import_memory(OPERATION, tensor, managed.tensor.device, memory)
+    }
+
+    /// As [`import_dlpack`](Self::import_dlpack), of a tensor that may have gaps, as
+    /// [`Imported::with_strides`].
+    ///
+    /// # Safety
+    ///
+    /// * As for [`import_dlpack`](Self::import_dlpack). The gaps count as elements: no other code
+    ///   uses them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`import_dlpack`](Self::import_dlpack).
+    pub unsafe fn import_dlpack_with_strides(
+        &self,
+        tensor: NonNull<ManagedTensor>,
+    ) -> Result<(DeviceBuf<u8>, Strides)> {
+        const OPERATION: &str = "Stream::import_dlpack_with_strides";
+        // SAFETY: live, by the precondition.
+        let managed = unsafe { tensor.as_ref() };
+        // SAFETY: as above.
+        let (first, rows) = unsafe { rows_of(OPERATION, managed) }?;
+        let memory = (first, rows.extent().unwrap_or(0));
+        let buffer = self.import_memory(OPERATION, tensor, managed.tensor.device, memory)?;
+        Ok((buffer, rows))
+    }
+
+    /// The tensor of a device as a buffer, whose memory is `bytes` bytes from `first` on.
+    fn import_memory(
+        &self,
+        operation: &'static str,
+        tensor: NonNull<ManagedTensor>,
+        theirs: Place,
+        (first, bytes): (*mut u8, usize),
+    ) -> Result<DeviceBuf<u8>> {
         let context = self.timeline.context();
-        let (theirs, ours) = (managed.tensor.device, place_of(context));
+        let ours = place_of(context);
         if theirs != ours {
             let what = format!("the tensor is on {theirs:?}, the stream on {ours:?}");
             let remedy = "import it with a stream of the tensor's device";
-            return Err(Error::new(ErrorKind::WrongDevice, OPERATION, what, remedy));
+            return Err(Error::new(ErrorKind::WrongDevice, operation, what, remedy));
         }
         let mut buffer = DeviceBuf::borrowed(context, first.addr() as DevicePtr, bytes)?;
         self.record_use(&mut buffer)?;

@@ -74,7 +74,7 @@ impl Strides {
     }
 
     /// From the first element to behind the last one. `None` if it overflows.
-    fn extent(&self) -> Option<usize> {
+    pub(crate) fn extent(&self) -> Option<usize> {
         if self.is_empty() {
             return Some(0);
         }
@@ -85,7 +85,7 @@ impl Strides {
 
     /// Whether no two rows overlap: in one of the two dimensions rows are apart, and in the other
     /// one what these span is. No number overflows, because the extent does not.
-    fn are_apart(&self) -> bool {
+    pub(crate) fn are_apart(&self) -> bool {
         let nested = |inner: (usize, usize), outer: (usize, usize)| {
             let span = (inner.0 - 1) * inner.1 + self.row;
             (inner.0 == 1 || inner.1 >= self.row) && (outer.0 == 1 || outer.1 >= span)

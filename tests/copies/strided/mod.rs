@@ -1,6 +1,7 @@
 //! Strided copies, against a plain loop over the elements, on the target's device.
 
 mod routes;
+mod tensors;
 
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::{Device, PinnedPool, Stream, Strided, Strides};
