@@ -723,6 +723,35 @@ typedef struct pinlane_indices {
 } pinlane_indices;
 
 /**
+ * Where rows of equal length lie, in bytes. The first one begins at the first byte of its side.
+ *
+ * Rows lie in planes of equally many: a matrix is one plane, a volume has several. Rows must not
+ * overlap. Planes may follow each other, or lie interleaved, a row of each in turn.
+ */
+typedef struct pinlane_strided {
+  /**
+   * The length of a row.
+   */
+  size_t row_bytes;
+  /**
+   * The number of rows of a plane.
+   */
+  size_t rows;
+  /**
+   * From the start of a row to that of the next. No meaning if a plane has one row.
+   */
+  size_t pitch;
+  /**
+   * The number of planes. 0 means 1.
+   */
+  size_t planes;
+  /**
+   * From the start of a plane to that of the next. No meaning if there is one plane.
+   */
+  size_t plane_pitch;
+} pinlane_strided;
+
+/**
  * Gets `user` and the buffer of `pinlane_buffer_alloc_async`. The function owns the buffer, and
  * frees it with `pinlane_buffer_free`. If `status` is not `OK`, the buffer is NULL, and
  * `pinlane_last_error()` returns the message.
@@ -1930,6 +1959,89 @@ pinlane_status pinlane_download_blocks(const struct pinlane_stream *stream,
                                        const struct pinlane_indices *from,
                                        const struct pinlane_indices *to,
                                        struct pinlane_ticket **ticket);
+
+/**
+ * Copies rows that lie a pitch apart in the source of `layer`, in host memory, to rows of its
+ * destination, in device memory: row by row, and plane by plane. The bytes between the rows are
+ * left alone. `source` and `destination` say where the rows lie; NULL for a side without gaps,
+ * whose bytes are all copied.
+ *
+ * Does not block if the source is a part of a `buffer` or `pinned`; other memory may be reused
+ * when the call returns. Ordered on `stream`, and after conflicting uses of the buffers on other
+ * streams, as a use from the first row to the end of the last one. `ticket` may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`; `OUT_OF_RANGE` if rows do not lie in their side, or a side not in its buffer;
+ * `LENGTH_MISMATCH` unless both sides have rows of the same shape, or one has no gaps and as many
+ * bytes; `INVALID_VALUE` if rows of a side overlap, a pointer is NULL, a side is named twice or
+ * not at all, or a `pinned` one is not in memory of a pool: nothing was enqueued. `CUDA`,
+ * `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked: the contents of the
+ * destination are unspecified.
+ *
+ * # Safety
+ *
+ * - `layer` is NULL or points to a struct. `source` and `destination` are NULL or point to one.
+ * - Host memory named by its address is readable, and not written, until the call returns.
+ * - `pinned` memory is not freed before the call returns, and not written until the copy is
+ *   complete.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_strided(const struct pinlane_stream *stream,
+                                      const struct pinlane_layer *layer,
+                                      const struct pinlane_strided *source,
+                                      const struct pinlane_strided *destination,
+                                      struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_strided`, from rows in device memory to rows in host memory.
+ *
+ * Does not block if the destination is a part of a `buffer` or `pinned`: `pinlane_buffer_read`
+ * waits for the rows, and the ticket says when they have arrived. In other memory they have
+ * arrived when the call returns.
+ *
+ * Statuses: as for `pinlane_upload_strided`.
+ *
+ * # Safety
+ *
+ * - `layer` is NULL or points to a struct. `source` and `destination` are NULL or point to one.
+ * - Host memory named by its address is writable, and no other code accesses it until the call
+ *   returns.
+ * - `pinned` memory is not freed before the call returns, and not accessed until the copy is
+ *   complete.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download_strided(const struct pinlane_stream *stream,
+                                        const struct pinlane_layer *layer,
+                                        const struct pinlane_strided *source,
+                                        const struct pinlane_strided *destination,
+                                        struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_strided`, between two device buffers, of one device or of two; `stream` belongs
+ * to one of them. The rows lie in `source_bytes` bytes of `source`, from `source_offset` on, as
+ * `source_rows` says, and in those of `destination`. Does not block.
+ *
+ * Statuses: as for `pinlane_upload_strided`; `INVALID_VALUE` if both are the same buffer.
+ *
+ * # Safety
+ *
+ * - `source_rows` and `destination_rows` are NULL or point to a struct.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_copy_strided(const struct pinlane_stream *stream,
+                                                  const struct pinlane_device_buffer *source,
+                                                  size_t source_offset,
+                                                  size_t source_bytes,
+                                                  const struct pinlane_strided *source_rows,
+                                                  struct pinlane_device_buffer *destination,
+                                                  size_t destination_offset,
+                                                  size_t destination_bytes,
+                                                  const struct pinlane_strided *destination_rows,
+                                                  struct pinlane_ticket **ticket);
 
 /**
  * Allocates `bytes` of page-locked memory, aligned to at least 256, and writes the buffer to

@@ -73,6 +73,7 @@
 #include "cpp/sides.hpp"
 #include "cpp/staging.hpp"
 #include "cpp/stream.hpp"
+#include "cpp/strided.hpp"
 #include "cpp/ticket.hpp"
 
 #endif // PINLANE_PINLANE_HPP

@@ -27,6 +27,7 @@ pub(crate) use registered::Lent;
 pub(crate) use registered::with_registered;
 pub use registered::{HostMemory, Registered};
 pub(crate) use strided::aligned_pitch;
+pub(crate) use strided::sealed::Cut;
 pub use strided::{Strided, Strides, View};
 
 use crate::context::Context;

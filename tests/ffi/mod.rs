@@ -121,6 +121,7 @@ fn the_c_interface_keeps_its_promises() {
         "rows",
         "rules",
         "slices",
+        "strided",
     ];
     for program in programs {
         let text = run(Language::C, "c2x", &format!("tests/ffi/c/{program}.c"), &[]);
@@ -159,6 +160,7 @@ fn the_cpp_types_keep_their_promises() {
         "lives",
         "transfers",
         "rows",
+        "strided",
         "pairs",
         "recordings",
         "emulator",

@@ -12,6 +12,7 @@
 #include "pool.hpp"
 #include "rows.hpp"
 #include "sides.hpp"
+#include "strided.hpp"
 #include "ticket.hpp"
 
 #include <chrono>
@@ -45,7 +46,8 @@ class stream_operations : public batch_operations<Self>,
                           public file_operations<Self>,
                           public foreign_operations<Self>,
                           public pair_operations<Self>,
-                          public row_operations<Self> {
+                          public row_operations<Self>,
+                          public strided_operations<Self> {
 public:
   /// Copies `source`, in page-locked or pageable memory, to `destination`, in device memory. A
   /// source in pageable memory may be reused when the call returns. A small one, of at most 64 KiB

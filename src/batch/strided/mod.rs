@@ -26,13 +26,54 @@ use crate::copy::order::Door;
 use crate::copy::transfer::check_no_overlap;
 use crate::driver::{CopyKind, Driver};
 use crate::error::Result;
+use crate::memory::Cut;
 use crate::memory::hazard::Access;
 use crate::memory::{
-    DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut, Strided,
+    DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut, Strided, View,
 };
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 use crate::timeline::Fencing;
+
+impl<T: Pod> Cut for HostSlice<'_, T> {
+    const SIZE: usize = size_of::<T>();
+
+    fn elements(&self) -> usize {
+        match self {
+            HostSlice::Pageable(slice) => slice.len(),
+            HostSlice::Pinned(view) => view.len(),
+        }
+    }
+
+    fn first(self, len: usize) -> Self {
+        match self {
+            HostSlice::Pageable(slice) => HostSlice::Pageable(&slice[..len]),
+            HostSlice::Pinned(view) => HostSlice::Pinned(view.first(len)),
+        }
+    }
+}
+
+impl<T: Pod> View for HostSlice<'_, T> {}
+
+impl<T: Pod> Cut for HostSliceMut<'_, T> {
+    const SIZE: usize = size_of::<T>();
+
+    fn elements(&self) -> usize {
+        match self {
+            HostSliceMut::Pageable(slice) => slice.len(),
+            HostSliceMut::Pinned(view) => view.len(),
+        }
+    }
+
+    fn first(self, len: usize) -> Self {
+        match self {
+            HostSliceMut::Pageable(slice) => HostSliceMut::Pageable(&mut slice[..len]),
+            HostSliceMut::Pinned(view) => HostSliceMut::Pinned(view.first(len)),
+        }
+    }
+}
+
+impl<T: Pod> View for HostSliceMut<'_, T> {}
 
 impl<'a, T: Pod> From<Strided<&'a [T]>> for Strided<HostSlice<'a, T>> {
     fn from(rows: Strided<&'a [T]>) -> Self {

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! `rows` has copies of rows, by their numbers; `pairs` has lists of copies that are made
-//! repeatedly.
+//! repeatedly, `strided` copies of rows that lie a pitch apart.
 
 mod copies;
 mod hosts;
@@ -17,6 +17,7 @@ mod lend;
 mod pairs;
 mod places;
 mod rows;
+mod strided;
 
 use std::ffi::c_void;
 

@@ -10,6 +10,7 @@
 #include "process.hpp"
 #include "recordings.hpp"
 #include "rows.hpp"
+#include "strided.hpp"
 #include "tensor_exports.hpp"
 #include "tensor_imports.hpp"
 
@@ -241,6 +242,9 @@ inline const call calls[] = {
     {"pinlane_stream_device", nothing, stream_device},
     {"pinlane_buffer_pool", nothing, buffer_pool},
     {"pinlane_pools_prometheus", nothing, pools_prometheus},
+    {"pinlane_upload_strided", waits, upload_strided},
+    {"pinlane_download_strided", waits, download_strided},
+    {"pinlane_device_buffer_copy_strided", nothing, device_buffer_copy_strided},
 };
 
 /// The most frequent calls of programs, for all other numbers.
@@ -266,6 +270,8 @@ inline const char* const frequent[] = {
     "pinlane_download_rows",
     "pinlane_upload_blocks",
     "pinlane_download_blocks",
+    "pinlane_upload_strided",
+    "pinlane_download_strided",
     "pinlane_pairs_create",
     "pinlane_upload_pairs",
     "pinlane_download_pairs",
