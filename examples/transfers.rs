@@ -8,7 +8,7 @@ use pinlane::batch::Pairs;
 use pinlane::file::FileReader;
 use pinlane::prefetch::Prefetch;
 use pinlane::staging::{CopyTeam, Staging};
-use pinlane::{Device, PinnedPool, Result, Stream};
+use pinlane::{Device, PinnedPool, Result, Stream, Strided, Strides};
 
 fn main() -> Result<()> {
     let device = Device::open_or_emulated()?;
@@ -25,6 +25,7 @@ pub fn all(device: &Device) -> Result<()> {
     batches(device, &stream)?;
     pairs(device, &stream)?;
     rows(device, &stream)?;
+    strided(device, &stream)?;
     prefetched(device, &stream)?;
     let path = std::env::temp_dir().join(format!("pinlane-transfers-{}", std::process::id()));
     std::fs::write(&path, vec![0; 8 + 4 * 1100]).expect("the temporary folder takes files");
@@ -95,6 +96,22 @@ fn rows(device: &Device, stream: &Stream) -> Result<()> {
     Ok(())
 }
 // ANCHOR_END: rows
+
+// ANCHOR: strided
+fn strided(device: &Device, stream: &Stream) -> Result<()> {
+    let pool = PinnedPool::builder(device).build()?;
+    let mut image = pool.alloc_zeroed::<f32>(480 * 640)?; // 480 lines of 640 numbers
+    let mut tile = device.alloc::<f32>(64 * 64)?;
+    // 64 lines of 64 numbers, from line 100 and column 200 on.
+    let (first, lines) = (100 * 640 + 200, Strides::new(64, 64, 640));
+    stream.upload_strided(Strided::new(image.slice(first..)?, lines)?, &mut tile)?;
+    stream.fill(&mut tile, 1.0)?;
+    stream.download_strided(&tile, Strided::new(image.slice_mut(first..)?, lines)?)?;
+
+    assert_eq!(image.read()?.iter().sum::<f32>(), 64.0 * 64.0); // the rest of it is untouched
+    Ok(())
+}
+// ANCHOR_END: strided
 
 // ANCHOR: prefetched
 fn prefetched(device: &Device, stream: &Stream) -> Result<()> {

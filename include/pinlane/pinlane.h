@@ -2021,9 +2021,9 @@ pinlane_status pinlane_download_strided(const struct pinlane_stream *stream,
                                         struct pinlane_ticket **ticket);
 
 /**
- * As `pinlane_upload_strided`, between two device buffers, of one device or of two; `stream` belongs
- * to one of them. The rows lie in `source_bytes` bytes of `source`, from `source_offset` on, as
- * `source_rows` says, and in those of `destination`. Does not block.
+ * As `pinlane_upload_strided`, between two device buffers, of one device or of two; `stream`
+ * belongs to one of them. The rows lie in `source_bytes` bytes of `source`, from `source_offset`
+ * on, as `source_rows` says, and in those of `destination`. Does not block.
  *
  * Statuses: as for `pinlane_upload_strided`; `INVALID_VALUE` if both are the same buffer.
  *

@@ -68,9 +68,10 @@ impl Imported {
         Self::of(OPERATION, tensor, memory)
     }
 
-    /// As [`new`](Self::new), of a tensor that may have gaps: all bytes from its first element to its
-    /// last one, and where its rows lie in them, in bytes. Neighbours in its last dimension follow
-    /// each other, and its other dimensions come to two at most when contiguous ones are one.
+    /// As [`new`](Self::new), of a tensor that may have gaps: all bytes from its first element to
+    /// its last one, and where its rows lie in them, in bytes. Neighbours in its last dimension
+    /// follow each other, and its other dimensions come to two at most when contiguous ones are
+    /// one.
     ///
     /// ```
     /// # use pinlane::{Device, dlpack::{Imported, ManagedTensor}};

@@ -143,7 +143,7 @@ private:
 
 } // namespace detail
 
-} // inline namespace PINLANE_CPP_MODE
+} // namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_STRIDED_HPP

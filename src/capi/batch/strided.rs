@@ -148,9 +148,9 @@ pub unsafe extern "C" fn pinlane_download_strided(
     })
 }
 
-/// As `pinlane_upload_strided`, between two device buffers, of one device or of two; `stream` belongs
-/// to one of them. The rows lie in `source_bytes` bytes of `source`, from `source_offset` on, as
-/// `source_rows` says, and in those of `destination`. Does not block.
+/// As `pinlane_upload_strided`, between two device buffers, of one device or of two; `stream`
+/// belongs to one of them. The rows lie in `source_bytes` bytes of `source`, from `source_offset`
+/// on, as `source_rows` says, and in those of `destination`. Does not block.
 ///
 /// Statuses: as for `pinlane_upload_strided`; `INVALID_VALUE` if both are the same buffer.
 ///

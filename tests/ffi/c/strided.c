@@ -172,8 +172,8 @@ static void bad_arguments(void) {
   REFUSED(INVALID_HANDLE, pinlane_upload_strided(NULL, &up, &good, &good, &ticket));
   REFUSED(INVALID_HANDLE, pinlane_download_strided(NULL, &down, &good, &good, &ticket));
   pinlane_stream *const s = rig.stream;
-  REFUSED(INVALID_HANDLE, pinlane_device_buffer_copy_strided(NULL, rig.gpu, 0, SPAN, &good, rig.gpu2,
-                                                             0, SPAN, &good, &ticket));
+  REFUSED(INVALID_HANDLE, pinlane_device_buffer_copy_strided(NULL, rig.gpu, 0, SPAN, &good,
+                                                             rig.gpu2, 0, SPAN, &good, &ticket));
   REFUSED(INVALID_HANDLE, pinlane_device_buffer_copy_strided(s, NULL, 0, SPAN, &good, rig.gpu2, 0,
                                                              SPAN, &good, &ticket));
   REFUSED(INVALID_HANDLE, pinlane_device_buffer_copy_strided(s, rig.gpu, 0, SPAN, &good, NULL, 0,

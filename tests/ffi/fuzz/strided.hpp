@@ -60,9 +60,9 @@ inline side_rows some_side(frame& f, pinlane_strided shape, std::size_t bytes) {
     for (std::size_t row = 0; row < rows.rows; ++row) {
       for (std::size_t byte = 0; byte < rows.row_bytes; ++byte) {
         const bool far = (plane > 0 && rows.plane_pitch > bytes) || (row > 0 && rows.pitch > bytes);
-        const std::size_t at =
-            far ? bytes
-                : (plane > 0 ? plane * rows.plane_pitch : 0) + (row > 0 ? row * rows.pitch : 0) + byte;
+        const std::size_t at = far ? bytes
+                                   : (plane > 0 ? plane * rows.plane_pitch : 0) +
+                                         (row > 0 ? row * rows.pitch : 0) + byte;
         if (at >= bytes || taken[at]) {
           f.must_fail = true;
           chosen.places.clear();
@@ -107,8 +107,8 @@ inline both_rows some_strides(frame& f, std::size_t from_bytes, std::size_t to_b
 /// The destination after the copy. A refused call needs only its length.
 inline contents moved_rows(const frame& f, const both_rows& rows, const contents& source,
                            contents destination) {
-  const std::size_t count = f.must_fail ? 0 : std::min(rows.from.places.size(),
-                                                       rows.to.places.size());
+  const std::size_t count =
+      f.must_fail ? 0 : std::min(rows.from.places.size(), rows.to.places.size());
   for (std::size_t at = 0; at < count; ++at) {
     if (rows.from.places[at] < source.size() && rows.to.places[at] < destination.size()) {
       destination[rows.to.places[at]] = source[rows.from.places[at]];
@@ -121,8 +121,8 @@ inline pinlane_status some_strided_copy(frame& f, bool up) {
   const argument stream = f.any(kind::stream);
   const chosen_tables tables = some_tables(f, stream, 1);
   const two_tables& side = tables.layers.front();
-  const both_rows rows = some_strides(f, up ? side.host_bytes : side.gpu_bytes,
-                                      up ? side.gpu_bytes : side.host_bytes);
+  const both_rows rows =
+      some_strides(f, up ? side.host_bytes : side.gpu_bytes, up ? side.gpu_bytes : side.host_bytes);
   const pinlane_layer* const given = layers_of(f, tables, up);
   const contents on_host = side.memory != nullptr
                                ? bytes_at(side.memory, side.host_bytes)
@@ -159,8 +159,9 @@ inline pinlane_status device_buffer_copy_strided(frame& f) {
   const contents before = f.known(kind::gpu, to, to_at, to_bytes);
   const contents bytes = moved_rows(f, rows, source, before);
   auto** const ticket = f.ticket();
-  const pinlane_status status = pinlane_device_buffer_copy_strided(
-      stream, from, from_at, from_bytes, rows.from.given, to, to_at, to_bytes, rows.to.given, ticket);
+  const pinlane_status status =
+      pinlane_device_buffer_copy_strided(stream, from, from_at, from_bytes, rows.from.given, to,
+                                         to_at, to_bytes, rows.to.given, ticket);
   f.wrote(status, kind::gpu, to, to_at, bytes);
   return status;
 }

@@ -21,7 +21,9 @@
  *   overlap.
  * - Structs that begin with their size grow at their end. A library accepts the sizes of its own
  *   header and of all older ones that are compatible. It fills up a shorter input with defaults,
- *   and cuts off an output. Structs in arrays do not grow: they have spare members, which are 0.
+ *   and cuts off an output. The defaults are what the struct's _INIT macro holds; where options may
+ *   be NULL, that stands for them. Structs in arrays do not grow: they have spare members, which
+ *   are 0.
  * - Functions of the program that pinlane calls must not unwind (by a C++ exception or otherwise).
  *   Their comments say on which thread they run, and whether they may call pinlane.
  * - "Safety" lists what pinlane cannot check.
@@ -43,33 +45,6 @@
 /* Tensors of DLPack; dlpack.h (github.com/dmlc/dlpack) says what they hold. */
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
-
-/* Initialisers of the structs that begin with their size. */
-#define PINLANE_EMULATOR_OPTIONS_INIT \
-  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, \
-    0, 0, NULL, 0, 3, 0, 0 }
-#define PINLANE_EXPLORATION_INIT \
-  { sizeof(pinlane_exploration), 0, 0, 1, 1000, NULL, 1, 0 }
-#define PINLANE_EXPLORED_INIT { sizeof(pinlane_explored), 0, 0, 0, 0, 0, 0 }
-#define PINLANE_EMULATOR_USAGE_INIT \
-  { sizeof(pinlane_emulator_usage), 0, 0, 0, 0, 0, 0, 0, 0 }
-#define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
-#define PINLANE_POOL_OPTIONS_INIT \
-  { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
-#define PINLANE_DLPACK_OPTIONS_INIT \
-  { sizeof(pinlane_dlpack_options), NULL, NULL, 0, 1, 8, 1, 0, PINLANE_DLPACK_CPU, 0, NULL }
-#define PINLANE_BATCH_OPTIONS_INIT { sizeof(pinlane_batch_options), PINLANE_ROUTE_AUTOMATIC, 0 }
-#define PINLANE_INDICES_INIT { sizeof(pinlane_indices), PINLANE_INDEX_U32, 0, NULL, 0, NULL, 0 }
-#define PINLANE_STAGING_OPTIONS_INIT \
-  { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
-#define PINLANE_COPY_TEAM_OPTIONS_INIT \
-  { sizeof(pinlane_copy_team_options), NULL, 0, 0, 0, 0, 0, 0 }
-#define PINLANE_PRODUCER_INIT { sizeof(pinlane_producer), NULL, NULL, NULL, NULL, NULL }
-#define PINLANE_PREFETCH_OPTIONS_INIT { sizeof(pinlane_prefetch_options), 0, 0, 0, 0 }
-#define PINLANE_PREFETCH_PROGRESS_INIT { sizeof(pinlane_prefetch_progress), 0, 0, 0, 0 }
-#define PINLANE_POOL_STATS_INIT \
-  { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 #ifdef __cplusplus
 extern "C" {
@@ -118,8 +93,8 @@ extern "C" {
 #define PINLANE_INDEX_I64 3
 
 /**
- * Flag of `pinlane_indices`: no number comes twice, so nobody looks. If one does all the same,
- * each byte of the row that is written is one of those that come there, or the call fails with
+ * Flag of `pinlane_indices`: no number is repeated, so pinlane does not check. If one is repeated
+ * nevertheless, each byte of the written row comes from one of its sources, or the call fails with
  * `PINLANE_STATUS_INVALID_VALUE`.
  */
 #define PINLANE_INDICES_DISTINCT 1
@@ -195,7 +170,7 @@ extern "C" {
 #define PINLANE_LOG_QUARANTINED 1
 
 /**
- * Memory is lost: the system did not take it back.
+ * Reports lost memory: the system refused to take it back.
  */
 #define PINLANE_LOG_NOT_RELEASED 2
 
@@ -226,7 +201,7 @@ extern "C" {
 #define PINLANE_EXECUTION_EAGER 0
 
 /**
- * Emulated operations run only when somebody waits for them: as late as CUDA allows.
+ * Emulated operations run only when the program waits for them: as late as CUDA allows.
  */
 #define PINLANE_EXECUTION_LAZY 1
 
@@ -242,13 +217,13 @@ extern "C" {
 
 /**
  * The stream with the highest priority runs. Priorities are random, and change at random points,
- * of which there are `pct_depth - 1`. A bug that shows if so many pairs of steps come in one
- * certain order is found with a known probability (Burckhardt and others, ASPLOS 2010).
+ * of which there are `pct_depth - 1`. A bug that needs `pct_depth` pairs of steps in a certain
+ * order is found with a known probability (Burckhardt and others, ASPLOS 2010).
  */
 #define PINLANE_EXECUTION_PCT 4
 
 /**
- * The emulated driver makes no batches of copies, as drivers before CUDA 12.8.
+ * The emulated driver does not support batches of copies, as drivers before CUDA 12.8.
  */
 #define PINLANE_EMULATOR_NO_BATCHES 1
 
@@ -258,47 +233,47 @@ extern "C" {
 #define PINLANE_EMULATOR_NO_HOST_ADDRESSES 2
 
 /**
- * The machine does not look for races: two operations that use the same bytes, one of them to
- * write, and that nothing orders. It looks for them otherwise, and reports them as findings.
+ * The machine does not look for races: two unordered operations that use the same bytes, at least
+ * one of them writing. Without this flag it looks for them, and reports them as findings.
  */
 #define PINLANE_EMULATOR_NO_RACES 4
 
 /**
- * Findings of races name the lines of the program that made the calls, as far as its debug
- * information tells. It makes a call a thousand times slower.
+ * Findings of races name the program's lines that made the calls, as far as its debug information
+ * has them. It makes each call a thousand times slower.
  */
 #define PINLANE_EMULATOR_SITES 8
 
 /**
- * Each thread knows only of work that it has waited for itself, for the search for races.
- * Otherwise work that any thread has waited for counts as known to all threads from then on.
+ * In the search for races, a thread knows only the work that it has waited for itself. Without
+ * this flag, work that any thread has waited for is known to all threads from then on.
  */
 #define PINLANE_EMULATOR_THREADS_APART 16
 
 /**
- * The machine writes its decisions down, for `pinlane_emulator_replay`.
+ * The machine records its decisions, for `pinlane_emulator_replay`.
  */
 #define PINLANE_EMULATOR_RECORD 32
 
 /**
- * The machine sees what the program itself does to page-locked memory of the machine: a load or
- * store that comes before an operation is known to be complete is a finding, with its line, as far
- * as debug information tells. It uses SIGSEGV and SIGTRAP, and passes on what is not of such
- * memory to the handlers that were there before. If somebody takes its place later, the next call
- * ends that, and says so once on standard error. A system call on memory that is in use fails with
- * `EFAULT`. Pools of the machine allocate their memory, whatever their `page_locking` is, so that
- * it is seen. Registered memory and blocks aligned to more than a page are not.
+ * The machine sees the program's own accesses to its page-locked memory: a load or store before an
+ * operation is known to be complete is a finding, with its line, as far as debug information has
+ * it. The machine uses SIGSEGV and SIGTRAP, and passes signals for other memory on to the previous
+ * handlers. If the program replaces these handlers later, the next call ends the watch, and
+ * reports that once on standard error. A system call on memory that is in use fails with `EFAULT`.
+ * Pools of the machine allocate their memory, even if `page_locking` says otherwise, so that the
+ * machine sees it. It does not see registered memory and blocks aligned to more than a page.
  */
 #define PINLANE_EMULATOR_WATCH_HOST 64
 
 /**
- * What `pinlane_explore` finds is not printed on stderr.
+ * `pinlane_explore` does not print its findings on stderr.
  */
 #define PINLANE_EXPLORE_QUIET 1
 
 /**
- * Every order of the operations is tried, as far as the program's waits let them be seen, instead
- * of modes and seeds. For programs of a few operations. `runs` is then the most that are tried.
+ * Tries every order of the operations that the program's waits can distinguish, instead of modes
+ * and seeds. For programs of a few operations. `runs` then limits the number of orders.
  */
 #define PINLANE_EXPLORE_ORDERS 2
 
@@ -340,8 +315,9 @@ extern "C" {
 
 /**
  * Memory comes from the system, in huge pages on the device's NUMA node. Several threads touch it,
- * then it is registered with CUDA. Where that is not possible the CUDA runtime allocates it, and
- * so does an emulated machine with `PINLANE_EMULATOR_WATCH_HOST`, which sees no other memory.
+ * then it is registered with CUDA. If that is not possible, the CUDA runtime allocates it. Pools
+ * of an emulated machine with `PINLANE_EMULATOR_WATCH_HOST` allocate too, because it sees no other
+ * memory.
  */
 #define PINLANE_PAGE_LOCKING_REGISTER 0
 
@@ -357,7 +333,7 @@ extern "C" {
 
 /**
  * Memory is write-combined, and the CUDA runtime allocates it. The CPU reads such memory many
- * times slower: it is for buffers that the host only writes, front to back.
+ * times slower, so use it for buffers that the host only writes, front to back.
  */
 #define PINLANE_POOL_WRITE_COMBINED 2
 
@@ -367,7 +343,7 @@ extern "C" {
 #define PINLANE_POOL_NO_THREAD_CACHES 4
 
 /**
- * Words for people, in one line.
+ * Text for people, in one line.
  */
 #define PINLANE_STATS_TEXT 0
 
@@ -387,8 +363,8 @@ extern "C" {
 #define PINLANE_PREFETCH_UNORDERED 1
 
 /**
- * The last batch is dropped if it has fewer bytes than the first. The producer is then asked for
- * one batch further ahead.
+ * The last batch is dropped if it has fewer bytes than the first. The producer is then called one
+ * batch further ahead.
  */
 #define PINLANE_PREFETCH_DROP_LAST 2
 
@@ -429,22 +405,22 @@ extern "C" {
 #define PINLANE_STREAM_BLOCKING 1
 
 /**
- * A buffer in page-locked memory, from a pool or of the caller's own memory. It knows which device
- * work uses it. Any thread may use it, one at a time: a call that conflicts with another thread's
- * at the same moment gets `PINLANE_STATUS_BUSY`.
+ * A buffer in page-locked memory, from a pool or of the caller's own memory. It tracks the device
+ * work that uses it. Any thread may use it, one at a time: a call that conflicts with another
+ * thread's at the same moment gets `PINLANE_STATUS_BUSY`.
  */
 typedef struct pinlane_buffer pinlane_buffer;
 
 /**
- * A device: a GPU, or an emulated one. Any thread may use it. What was made from it lives on when
- * it is freed.
+ * A device: a GPU, or an emulated one. Any thread may use it. Objects made from it stay valid
+ * after it is freed.
  */
 typedef struct pinlane_device pinlane_device;
 
 /**
- * A buffer in the memory of a device. It knows which work uses it, as a `pinlane_buffer` does. Any
- * thread may use it, one at a time: a call that conflicts with another thread's at the same moment
- * gets `PINLANE_STATUS_BUSY`.
+ * A buffer in the memory of a device. It tracks the work that uses it, as a `pinlane_buffer` does.
+ * Any thread may use it, one at a time: a call that conflicts with another thread's at the same
+ * moment gets `PINLANE_STATUS_BUSY`.
  */
 typedef struct pinlane_device_buffer pinlane_device_buffer;
 
@@ -455,7 +431,7 @@ typedef struct pinlane_device_buffer pinlane_device_buffer;
 typedef struct pinlane_emulator pinlane_emulator;
 
 /**
- * A file that is open for reading. Any thread may use it, several at once too.
+ * A file that is open for reading. Any thread may use it, even several at once.
  */
 typedef struct pinlane_file pinlane_file;
 
@@ -471,24 +447,24 @@ typedef struct pinlane_foreign pinlane_foreign;
 typedef struct pinlane_pairs pinlane_pairs;
 
 /**
- * A pool of page-locked host memory. Any thread may use it. Its buffers live on when the handle is
- * freed.
+ * A pool of page-locked host memory. Any thread may use it. Its buffers stay valid after the
+ * handle is freed.
  */
 typedef struct pinlane_pool pinlane_pool;
 
 /**
  * A pipeline: threads of pinlane pull batches from a producer and copy them to a device, ahead of
- * their use. Any thread may use it; one at a time asks for batches.
+ * their use. Any thread may use it; one at a time requests batches.
  */
 typedef struct pinlane_prefetch pinlane_prefetch;
 
 /**
- * Notes what happens on devices, until it is stopped. Any thread may use it, one at a time.
+ * Records the work on devices, until it is stopped. Any thread may use it, one at a time.
  */
 typedef struct pinlane_recording pinlane_recording;
 
 /**
- * A call whose outcome a callback is told of. Any thread may use it. Freeing it does not change
+ * A call that reports its outcome to a callback. Any thread may use it. Freeing it does not change
  * the call.
  */
 typedef struct pinlane_request pinlane_request;
@@ -499,36 +475,24 @@ typedef struct pinlane_request pinlane_request;
 typedef struct pinlane_stream pinlane_stream;
 
 /**
- * Tells when one asynchronous operation is complete. Any thread may use it. Freeing it does not
+ * Shows when one asynchronous operation is complete. Any thread may use it. Freeing it does not
  * change the operation.
  */
 typedef struct pinlane_ticket pinlane_ticket;
 
 /**
- * What a function returns: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered; new
- * ones may be added.
+ * The result of a function: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered;
+ * new ones may be added.
  */
 typedef int32_t pinlane_status;
 
 /**
- * Gets the buffer of `pinlane_buffer_alloc_async`, with `user` as it was given. The buffer is the
- * function's, which frees it with `pinlane_buffer_free`. If `status` is not `OK` the buffer is
- * NULL, and `pinlane_last_error()` gives the message.
- *
- * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
- * It must not unwind (by a C++ exception or otherwise).
- */
-typedef void (*pinlane_allocated)(void *user,
-                                  pinlane_status status,
-                                  struct pinlane_buffer *buffer);
-
-/**
  * One copy of a batch, between host and device. Set all members that you do not use to 0.
  *
- * The host's side is pageable memory, named by its address, a part of a page-locked `buffer`, or
- * memory of a pool, named by `pinned`. The device's side is the caller's own device memory, named
- * by its address, or a part of a `device_buffer`. A side is named once: if not by its address,
- * that must be NULL.
+ * The host side is pageable memory, named by its address, a part of a page-locked `buffer`, or
+ * memory of a pool, named by `pinned`. The device side is the caller's own device memory, named by
+ * its address, or a part of a `device_buffer`. Name each side once: if not by its address, the
+ * address must be NULL.
  */
 typedef struct pinlane_copy {
   /**
@@ -540,28 +504,28 @@ typedef struct pinlane_copy {
    */
   void *dst;
   /**
-   * How many bytes are copied. If 0, both addresses may be NULL.
+   * The number of bytes to copy. If 0, both addresses may be NULL.
    */
   size_t bytes;
   /**
-   * The page-locked buffer that is the host's side, or NULL.
+   * The page-locked buffer that is the host side, or NULL.
    */
   struct pinlane_buffer *buffer;
   /**
-   * Where in `buffer` the copy begins.
+   * The offset of the copy in `buffer`, in bytes.
    */
   size_t buffer_offset;
   /**
-   * The device buffer that is the device's side, or NULL.
+   * The device buffer that is the device side, or NULL.
    */
   struct pinlane_device_buffer *device_buffer;
   /**
-   * Where in `device_buffer` the copy begins.
+   * The offset of the copy in `device_buffer`, in bytes.
    */
   size_t device_offset;
   /**
-   * Memory of a pool that is the host's side, or NULL. It is copied as by
-   * `pinlane_upload_pinned` and `pinlane_download_pinned`: no call waits for it.
+   * Memory of a pool that is the host side, or NULL. It is copied as by `pinlane_upload_pinned`
+   * and `pinlane_download_pinned`: no call waits for it.
    */
   void *pinned;
 } pinlane_copy;
@@ -585,9 +549,9 @@ typedef struct pinlane_batch_options {
 } pinlane_batch_options;
 
 /**
- * Called when a copy has arrived, with `user` as it was given, the number of the copy, and its
- * `bytes` bytes at `data`, which may be read until the function returns. It returns 0 to be called
- * for further copies.
+ * Called when a copy has arrived, with `user`, the number of the copy, and its `bytes` bytes at
+ * `data`, which may be read until the function returns. It returns 0 to be called for further
+ * copies.
  *
  * It runs on the thread that made the call. It must not unwind (by a C++ exception or otherwise),
  * and must not call pinlane.
@@ -611,7 +575,7 @@ typedef struct pinlane_device_copy {
    */
   void *dst;
   /**
-   * How many bytes are copied. If 0, both addresses may be NULL.
+   * The number of bytes to copy. If 0, both addresses may be NULL.
    */
   size_t bytes;
   /**
@@ -619,7 +583,7 @@ typedef struct pinlane_device_copy {
    */
   struct pinlane_device_buffer *src_buffer;
   /**
-   * Where in `src_buffer` the copy begins.
+   * The offset of the copy in `src_buffer`, in bytes.
    */
   size_t src_offset;
   /**
@@ -627,7 +591,7 @@ typedef struct pinlane_device_copy {
    */
   struct pinlane_device_buffer *dst_buffer;
   /**
-   * Where in `dst_buffer` the copy begins.
+   * The offset of the copy in `dst_buffer`, in bytes.
    */
   size_t dst_offset;
   /**
@@ -646,7 +610,7 @@ typedef struct pinlane_pair {
    */
   struct pinlane_buffer *buffer;
   /**
-   * Where in `buffer` the pair begins.
+   * The offset of the pair in `buffer`, in bytes.
    */
   size_t buffer_offset;
   /**
@@ -654,7 +618,7 @@ typedef struct pinlane_pair {
    */
   struct pinlane_device_buffer *device_buffer;
   /**
-   * Where in `device_buffer` the pair begins.
+   * The offset of the pair in `device_buffer`, in bytes.
    */
   size_t device_offset;
   /**
@@ -662,7 +626,7 @@ typedef struct pinlane_pair {
    */
   size_t bytes;
   /**
-   * Memory of a pool, in place of `buffer`, or NULL. It is copied as by `pinlane_upload_pinned`
+   * Memory of a pool, instead of `buffer`, or NULL. It is copied as by `pinlane_upload_pinned`
    * and `pinlane_download_pinned`.
    */
   void *pinned;
@@ -672,10 +636,10 @@ typedef struct pinlane_pair {
  * Two tables: one in host memory and one in device memory. A table is a range of memory that is
  * cut into rows, or blocks, of equal length. Set all members that you do not use to 0.
  *
- * The host's table is pageable memory, named by its address, a part of a page-locked `buffer`, or
- * memory of a pool, named by `pinned`. The device's table is the caller's own device memory, named
- * by its address, or a part of a `device_buffer`. A table is named once: if not by its address,
- * that must be NULL.
+ * The host table is pageable memory, named by its address, a part of a page-locked `buffer`, or
+ * memory of a pool, named by `pinned`. The device table is the caller's own device memory, named
+ * by its address, or a part of a `device_buffer`. Name each table once: if not by its address, the
+ * address must be NULL.
  */
 typedef struct pinlane_layer {
   /**
@@ -695,38 +659,37 @@ typedef struct pinlane_layer {
    */
   size_t dst_bytes;
   /**
-   * The page-locked buffer that has the host's table, or NULL.
+   * The page-locked buffer with the host table, or NULL.
    */
   struct pinlane_buffer *buffer;
   /**
-   * Where in `buffer` the table begins.
+   * The offset of the table in `buffer`, in bytes.
    */
   size_t buffer_offset;
   /**
-   * The device buffer that has the device's table, or NULL.
+   * The device buffer with the device table, or NULL.
    */
   struct pinlane_device_buffer *device_buffer;
   /**
-   * Where in `device_buffer` the table begins.
+   * The offset of the table in `device_buffer`, in bytes.
    */
   size_t device_offset;
   /**
-   * Memory of a pool that has the host's table, or NULL. It is copied as by
-   * `pinlane_upload_pinned` and `pinlane_download_pinned`: no call waits for it.
+   * Memory of a pool with the host table, or NULL. It is copied as by `pinlane_upload_pinned`
+   * and `pinlane_download_pinned`: no call waits for it.
    */
   void *pinned;
 } pinlane_layer;
 
 /**
  * The rows of a table that a copy uses, by their numbers, counted from 0. Initialise with
- * `PINLANE_INDICES_INIT`. Where a function takes NULL in its place, that means all rows in their
- * order.
+ * `PINLANE_INDICES_INIT`. If a function takes NULL instead, that means all rows in order.
  *
  * Numbers in host memory are read and checked at the call. Numbers in a `device_buffer` are read
  * when the copy runs, in stream order: a row whose number is not in the table is not copied. So
- * such numbers, -1 for example, may pad a list, whatever memory the tables are in.
+ * such numbers, -1 for example, may pad a list, with tables in any memory.
  *
- * A row that is read may come twice. A row that is written may not.
+ * A row that is read may be named twice. A row that is written may not.
  */
 typedef struct pinlane_indices {
   /**
@@ -734,7 +697,7 @@ typedef struct pinlane_indices {
    */
   size_t size;
   /**
-   * What the numbers are: one of `PINLANE_INDEX_*`.
+   * The type of the numbers: one of `PINLANE_INDEX_*`.
    */
   int32_t kind;
   /**
@@ -746,7 +709,7 @@ typedef struct pinlane_indices {
    */
   const void *numbers;
   /**
-   * How many there are. If 0, `numbers` may be NULL.
+   * The number of numbers. If 0, `numbers` may be NULL.
    */
   size_t count;
   /**
@@ -754,23 +717,64 @@ typedef struct pinlane_indices {
    */
   struct pinlane_device_buffer *device_buffer;
   /**
-   * Where in `device_buffer` the numbers begin, in bytes: a multiple of the size of a number.
+   * The offset of the numbers in `device_buffer`, in bytes: a multiple of the size of a number.
    */
   size_t device_offset;
 } pinlane_indices;
 
 /**
- * Called with `user` as it was given, what has happened (one of `PINLANE_LOG_*`; later
- * releases may add some), and a message that is valid until the function returns.
+ * Where rows of equal length lie, in bytes. The first one begins at the first byte of its side.
  *
- * It is called with nothing locked, on any thread, also on those of pinlane, and on several at
- * once. It must not unwind, must not call pinlane, and should return soon: somebody waits for the
+ * Rows lie in planes of equally many: a matrix is one plane, a volume has several. Rows must not
+ * overlap. Planes may follow each other, or lie interleaved, a row of each in turn.
+ */
+typedef struct pinlane_strided {
+  /**
+   * The length of a row.
+   */
+  size_t row_bytes;
+  /**
+   * The number of rows of a plane.
+   */
+  size_t rows;
+  /**
+   * From the start of a row to that of the next. No meaning if a plane has one row.
+   */
+  size_t pitch;
+  /**
+   * The number of planes. 0 means 1.
+   */
+  size_t planes;
+  /**
+   * From the start of a plane to that of the next. No meaning if there is one plane.
+   */
+  size_t plane_pitch;
+} pinlane_strided;
+
+/**
+ * Gets `user` and the buffer of `pinlane_buffer_alloc_async`. The function owns the buffer, and
+ * frees it with `pinlane_buffer_free`. If `status` is not `OK`, the buffer is NULL, and
+ * `pinlane_last_error()` returns the message.
+ *
+ * It runs on a thread of pinlane. It may call pinlane, and may block: other callbacks run on other
+ * threads. It must not unwind (by a C++ exception or otherwise).
+ */
+typedef void (*pinlane_allocated)(void *user,
+                                  pinlane_status status,
+                                  struct pinlane_buffer *buffer);
+
+/**
+ * Called with `user`, the event (one of `PINLANE_LOG_*`; later releases may add some), and a
+ * message that is valid until the function returns.
+ *
+ * It is called without locks, on any thread, including pinlane's own, and on several at once. It
+ * must not unwind, must not call pinlane, and should return soon, because other work waits for the
  * thread.
  */
 typedef void (*pinlane_log_callback)(void *user, int32_t event, const char *message);
 
 /**
- * What a tensor looks like. Initialise with `PINLANE_DLPACK_OPTIONS_INIT`: one dimension of bytes,
+ * The layout of a tensor. Initialise with `PINLANE_DLPACK_OPTIONS_INIT`: one dimension of bytes,
  * the whole buffer.
  */
 typedef struct pinlane_dlpack_options {
@@ -779,13 +783,13 @@ typedef struct pinlane_dlpack_options {
    */
   size_t size;
   /**
-   * The length of each dimension, in elements; NULL for one dimension, as long as the buffer:
-   * as many elements as fit, packed if they are no whole number of bytes.
+   * The length of each dimension, in elements; NULL for one dimension, as long as the buffer: as
+   * many elements as fit, packed if they are not a whole number of bytes.
    */
   const int64_t *shape;
   /**
-   * The distance between neighbours in each dimension, in elements; NULL for none but elements
-   * without gaps, of which the last dimension is the innermost.
+   * The distance between neighbours in each dimension, in elements; NULL for elements without
+   * gaps, with the last dimension innermost.
    */
   const int64_t *strides;
   /**
@@ -805,12 +809,13 @@ typedef struct pinlane_dlpack_options {
    */
   uint16_t lanes;
   /**
-   * Where the first element begins: a multiple of its size, if that is a whole number of bytes.
+   * The offset of the first element in bytes: a multiple of its size, if that is a whole number
+   * of bytes.
    */
   size_t offset_bytes;
   /**
-   * How page-locked memory is called: `PINLANE_DLPACK_CPU` or `PINLANE_DLPACK_CUDA_HOST`. Of no
-   * effect for device memory.
+   * The device type of page-locked memory: `PINLANE_DLPACK_CPU` or `PINLANE_DLPACK_CUDA_HOST`.
+   * Ignored for device memory.
    */
   int32_t device_type;
   /**
@@ -848,21 +853,22 @@ typedef struct pinlane_emulator_options {
    */
   uint32_t flags;
   /**
-   * The most that one CUDA call page-locks, in bytes; 0: no limit. A call that asks for more
-   * gets `cudaErrorMemoryAllocation`, as on some systems.
+   * The most that one CUDA call page-locks, in bytes; 0: no limit. A larger request gets
+   * `cudaErrorMemoryAllocation`, as on some systems.
    */
   size_t page_lock_limit_bytes;
   /**
    * NULL, or a run to repeat: a text of `pinlane_emulator_replay`, such as `12:B#3`. The machine
-   * then takes the seed and the decisions from there; `seed` and `execution` do not matter.
+   * then takes the seed and the decisions from there, and ignores `seed` and `execution`.
    */
   const char *replay;
   /**
-   * About how many operations the program enqueues, for `PINLANE_EXECUTION_PCT`; 0: not known.
+   * The approximate number of operations that the program enqueues, for `PINLANE_EXECUTION_PCT`;
+   * 0: not known.
    */
   uint64_t operations;
   /**
-   * For `PINLANE_EXECUTION_PCT`; 0 is taken as 1.
+   * For `PINLANE_EXECUTION_PCT`; 0 counts as 1.
    */
   uint32_t pct_depth;
   /**
@@ -870,10 +876,10 @@ typedef struct pinlane_emulator_options {
    */
   uint32_t reserved;
   /**
-   * How long a call may wait for one host function to return, in microseconds; 0: for ever.
-   * After that time the two wait for each other, as far as the machine can tell. That is a
-   * finding, `Deadlock`, instead of a hang, and the device is lost with
-   * `cudaErrorLaunchTimeout`, so that the program comes to its end.
+   * How long a call may wait for one host function to return, in microseconds; 0: without limit.
+   * After that time the machine assumes that the two wait for each other. That is a finding,
+   * `Deadlock`, instead of a hang, and the device is lost with `cudaErrorLaunchTimeout`, so that
+   * the program ends.
    */
   uint64_t host_function_limit_us;
 } pinlane_emulator_options;
@@ -887,11 +893,11 @@ typedef struct pinlane_exploration {
    */
   size_t size;
   /**
-   * How many runs; 0: 100, or as many as there is time for.
+   * The number of runs; 0: 100, or as many as the time limit allows.
    */
   uint64_t runs;
   /**
-   * No run starts after so many milliseconds; 0: no limit.
+   * No run starts after this many milliseconds; 0: no limit.
    */
   uint64_t time_ms;
   /**
@@ -903,7 +909,7 @@ typedef struct pinlane_exploration {
    */
   uint64_t shrink_runs;
   /**
-   * The machine of each run, or NULL. Its seed, its execution and its replay do not matter.
+   * The options of each run's machine, or NULL. Their seed, execution and replay are ignored.
    */
   const struct pinlane_emulator_options *machine;
   /**
@@ -917,9 +923,9 @@ typedef struct pinlane_exploration {
 } pinlane_exploration;
 
 /**
- * A program that `pinlane_explore` runs, with `user` and a machine of its own. It returns 0 if the
- * run went well. If not, it may write why to `message`, which has room for `capacity` bytes with
- * the NUL. It must not unwind (by a C++ exception or otherwise) or `longjmp` out of the call.
+ * A program that `pinlane_explore` runs, with `user` and its own machine. It returns 0 if the run
+ * succeeded. Otherwise it may write the reason to `message`, which has room for `capacity` bytes
+ * with the NUL. It must not unwind (by a C++ exception or otherwise) or `longjmp` out of the call.
  */
 typedef int32_t (*pinlane_explored_program)(void *user,
                                             struct pinlane_emulator *machine,
@@ -935,8 +941,7 @@ typedef struct pinlane_explored {
    */
   size_t size;
   /**
-   * How many runs were made, up to the first that failed. Those that made it smaller do not
-   * count.
+   * The number of runs, up to the first that failed. Runs that made it smaller do not count.
    */
   uint64_t runs;
   /**
@@ -944,11 +949,11 @@ typedef struct pinlane_explored {
    */
   uint64_t seed;
   /**
-   * How many misuses of CUDA that run has.
+   * The number of misuses of CUDA in that run.
    */
   size_t findings;
   /**
-   * How many decisions of that run differ from those of an eager one.
+   * The number of decisions of that run that differ from an eager run.
    */
   size_t decisions;
   /**
@@ -956,7 +961,7 @@ typedef struct pinlane_explored {
    */
   uint32_t failed;
   /**
-   * 1 if no run failed and all were made that were to be made, otherwise 0.
+   * 1 if no run failed and all requested runs were made, otherwise 0.
    */
   uint32_t complete;
 } pinlane_explored;
@@ -975,11 +980,11 @@ typedef struct pinlane_emulator_usage {
    */
   size_t host_bytes;
   /**
-   * The same in blocks; a registered range is one.
+   * The same in blocks; a registered range is one block.
    */
   size_t host_blocks;
   /**
-   * Blocks that were freed while pending operations named them. Their memory is kept for ever.
+   * Blocks that were freed while pending operations named them. Their memory is never released.
    */
   size_t quarantined_blocks;
   /**
@@ -1005,11 +1010,11 @@ typedef struct pinlane_emulator_usage {
 } pinlane_emulator_usage;
 
 /**
- * One range of a file, and where it goes. Set all members that you do not use to 0.
+ * One range of a file, and its destination. Set all members that you do not use to 0.
  */
 typedef struct pinlane_file_range {
   /**
-   * Where in the file the range begins.
+   * The offset of the range in the file, in bytes.
    */
   uint64_t offset;
   /**
@@ -1026,7 +1031,7 @@ typedef struct pinlane_file_range {
    */
   struct pinlane_device_buffer *device_buffer;
   /**
-   * Where in `device_buffer` the destination begins.
+   * The offset of the destination in `device_buffer`, in bytes.
    */
   size_t device_offset;
   /**
@@ -1036,8 +1041,8 @@ typedef struct pinlane_file_range {
 } pinlane_file_range;
 
 /**
- * A buffer that the caller's own work uses, and how. One array of uses says both what the work
- * reads and what it writes. Set all members that you do not use to 0.
+ * A buffer that the caller's own work uses, and its access. One array lists both the buffers that
+ * the work reads and those that it writes. Set all members that you do not use to 0.
  */
 typedef struct pinlane_use {
   /**
@@ -1063,14 +1068,7 @@ typedef struct pinlane_use {
 } pinlane_use;
 
 /**
- * A function that a stream calls, with `user` as it was given. It must not unwind (by a C++
- * exception or otherwise).
- */
-typedef void (*pinlane_host_function)(void *user);
-
-/**
- * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`. A member that is 0 stands for
- * its default.
+ * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`. 0 in a member means its default.
  */
 typedef struct pinlane_pool_options {
   /**
@@ -1089,12 +1087,12 @@ typedef struct pinlane_pool_options {
    */
   size_t thread_cache_bytes;
   /**
-   * How many free bytes stay when memory is given back because of `high_watermark_bytes`; not
-   * above it.
+   * How many free bytes stay when memory is given back because of `high_watermark_bytes`; at
+   * most that.
    */
   size_t low_watermark_bytes;
   /**
-   * When more than this many bytes are free, caches of threads not counted, the pool gives
+   * When more than this many bytes are free, not counting the caches of threads, the pool gives
    * memory back to the system. By default it does not.
    */
   size_t high_watermark_bytes;
@@ -1160,8 +1158,8 @@ typedef struct pinlane_pool_stats {
    */
   size_t in_flight_bytes;
   /**
-   * Lost for good: nothing proved that the device is done with them, or the system did not take
-   * them back.
+   * Lost: nothing proved that the device is done with them, or the system did not take them
+   * back.
    */
   size_t quarantined_bytes;
   /**
@@ -1185,7 +1183,7 @@ typedef struct pinlane_pool_stats {
    */
   uint64_t growths_total_ns;
   /**
-   * How long the longest took.
+   * The longest time.
    */
   uint64_t growths_longest_ns;
   /**
@@ -1193,11 +1191,11 @@ typedef struct pinlane_pool_stats {
    */
   uint64_t waits;
   /**
-   * How long they waited in total.
+   * Their waiting time in total.
    */
   uint64_t waits_total_ns;
   /**
-   * How long the longest waited.
+   * The longest waiting time.
    */
   uint64_t waits_longest_ns;
   /**
@@ -1255,7 +1253,7 @@ typedef struct pinlane_class_stats {
    */
   size_t in_flight;
   /**
-   * Lost for good: nothing proved that the device is done with them.
+   * Lost: nothing proved that the device is done with them.
    */
   size_t quarantined;
   /**
@@ -1273,12 +1271,12 @@ typedef struct pinlane_class_stats {
  */
 typedef struct pinlane_host_slice {
   /**
-   * The name by which the consumer asks for it, or NULL: its number in the batch, such as "0".
+   * The name by which the consumer finds it, or NULL: its number in the batch, such as "0".
    */
   const char *name;
   /**
-   * Pageable memory, which stays as it is until `release`. NULL asks for page-locked room, which
-   * `fill` writes.
+   * Pageable memory, which does not change until `release`. NULL requests page-locked room,
+   * which `fill` writes.
    */
   const void *data;
   /**
@@ -1297,16 +1295,16 @@ typedef struct pinlane_host_slice {
 } pinlane_host_slice;
 
 /**
- * What makes batches: functions of the program, called by threads of pinlane. Initialise with
+ * The functions of the program that make batches, called by threads of pinlane. Initialise with
  * `PINLANE_PRODUCER_INIT`.
  *
- * The functions return 0, or a code of their own when they fail: the consumer gets the status
- * `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message
- * holds what the function's last pinlane call that failed has said, or `pinlane_set_last_error`.
- * Then `next` is called for the next batch.
+ * The functions return 0, or their own code when they fail: the consumer gets the status
+ * `PRODUCER` in place of the batch, and the code by `pinlane_last_producer_error`. The message
+ * contains the message of the function's last failed pinlane call, or that of
+ * `pinlane_set_last_error`. Then `next` is called for the next batch.
  *
  * The functions may call pinlane and may block. They must not unwind (by a C++ exception or
- * otherwise). They are called until `pinlane_prefetch_free` returns, at the longest.
+ * otherwise). They are not called after `pinlane_prefetch_free` has returned.
  */
 typedef struct pinlane_producer {
   /**
@@ -1319,13 +1317,13 @@ typedef struct pinlane_producer {
   void *user;
   /**
    * Begins the next batch: writes to `item` what the other functions get for it. Called by one
-   * thread at a time, perhaps each time by another. Returns `PINLANE_STATUS_END` if there are no
-   * more batches. Then it is not called again.
+   * thread at a time, but not always by the same. Returns `PINLANE_STATUS_END` if there are no
+   * more batches, and is then not called again.
    */
   int32_t (*next)(void *user, void **item);
   /**
-   * Says what the batch consists of: writes an array of `count` slices to `slices`, which stays
-   * as it is until `release`. Called once at most for each batch, for several batches at once.
+   * Describes the batch: writes an array of `count` slices to `slices`, which does not change
+   * until `release`. Called at most once for each batch, for several batches at once.
    */
   int32_t (*describe)(void *user,
                       void *item,
@@ -1333,20 +1331,20 @@ typedef struct pinlane_producer {
                       size_t *count);
   /**
    * Writes the slices without `data`: number `i` to `room[i]`, which is NULL for the others.
-   * `room` has as many elements as there are slices. Called once at most for each batch that has
+   * `room` has as many elements as there are slices. Called at most once for each batch that has
    * such slices, for several batches at once. May be NULL if there are none.
    */
   int32_t (*fill)(void *user, void *item, void *const *room);
   /**
    * Ends the batch: its slices may be reused. Called once for each batch that `next` has begun,
-   * after an error too; for several batches at once. May be NULL.
+   * even after an error; for several batches at once. May be NULL.
    */
   void (*release)(void *user, void *item);
 } pinlane_producer;
 
 /**
- * Options of a pipeline. Initialise with `PINLANE_PREFETCH_OPTIONS_INIT`. A member that is 0
- * stands for its default.
+ * Options of a pipeline. Initialise with `PINLANE_PREFETCH_OPTIONS_INIT`. 0 in a member means its
+ * default.
  */
 typedef struct pinlane_prefetch_options {
   /**
@@ -1354,13 +1352,13 @@ typedef struct pinlane_prefetch_options {
    */
   size_t size;
   /**
-   * How many batches may be ready or in the making, those that the consumer holds not counted:
-   * 1 to 65536, by default 3.
+   * How many batches may be ready or in progress: 1 to 65536, by default 3. Batches that the
+   * consumer holds do not count.
    */
   uint32_t depth;
   /**
-   * How many threads pull, fill and copy: 1 to 256, by default 2. More are of use when the
-   * producer's functions take long.
+   * How many threads pull, fill and copy: 1 to 256, by default 2. More help if the producer's
+   * functions take long.
    */
   uint32_t workers;
   /**
@@ -1374,19 +1372,19 @@ typedef struct pinlane_prefetch_options {
 } pinlane_prefetch_options;
 
 /**
- * Gets the batch of `pinlane_prefetch_next_async`, with `user` as it was given. The batch is the
- * function's, which frees it with `pinlane_device_buffer_free`. If `status` is not `OK` the batch
- * is NULL, and `pinlane_last_error()` gives the message.
+ * Gets `user` and the batch of `pinlane_prefetch_next_async`. The function owns the batch, and
+ * frees it with `pinlane_device_buffer_free`. If `status` is not `OK`, the batch is NULL, and
+ * `pinlane_last_error()` returns the message.
  *
- * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
- * It must not unwind (by a C++ exception or otherwise).
+ * It runs on a thread of pinlane. It may call pinlane, and may block: other callbacks run on other
+ * threads. It must not unwind (by a C++ exception or otherwise).
  */
 typedef void (*pinlane_prefetched)(void *user,
                                    pinlane_status status,
                                    struct pinlane_device_buffer *batch);
 
 /**
- * How far a pipeline has come. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
+ * The progress of a pipeline. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
  */
 typedef struct pinlane_prefetch_progress {
   /**
@@ -1394,7 +1392,7 @@ typedef struct pinlane_prefetch_progress {
    */
   size_t size;
   /**
-   * Batches that the producer has begun, failed ones and a dropped last one included.
+   * Batches that the producer has begun, including failed ones and a dropped last one.
    */
   uint64_t produced;
   /**
@@ -1402,7 +1400,7 @@ typedef struct pinlane_prefetch_progress {
    */
   uint64_t uploaded;
   /**
-   * Batches that the consumer has got.
+   * Batches that the consumer has received.
    */
   uint64_t yielded;
   /**
@@ -1413,7 +1411,7 @@ typedef struct pinlane_prefetch_progress {
 
 /**
  * The page-locked memory through which copies of pageable memory go. Initialise with
- * `PINLANE_STAGING_OPTIONS_INIT`. A member that is 0 stands for its default.
+ * `PINLANE_STAGING_OPTIONS_INIT`. 0 in a member means its default.
  */
 typedef struct pinlane_staging_options {
   /**
@@ -1422,7 +1420,7 @@ typedef struct pinlane_staging_options {
   size_t size;
   /**
    * The most page-locked memory for large copies, in bytes. Small copies take up to half as much
-   * in addition. By default 32 MiB, page-locked as it is needed.
+   * in addition. By default 32 MiB, page-locked on demand.
    */
   size_t ring_bytes;
   /**
@@ -1431,8 +1429,8 @@ typedef struct pinlane_staging_options {
    */
   size_t slot_bytes;
   /**
-   * The first portion of a short upload, in bytes. A longer upload begins with a thirty-second
-   * of its length. Portions grow to an eighth of the copy, at most a slot. By default 256 KiB.
+   * The first portion of a short upload, in bytes. A longer upload begins with 1/32 of its
+   * length. Portions grow to 1/8 of the copy, and to at most a slot. By default 256 KiB.
    */
   size_t first_bytes;
   /**
@@ -1461,7 +1459,7 @@ typedef struct pinlane_staging_options {
 
 /**
  * The threads that help callers to copy pageable memory. Initialise with
- * `PINLANE_COPY_TEAM_OPTIONS_INIT`. A member that is 0 stands for its default.
+ * `PINLANE_COPY_TEAM_OPTIONS_INIT`. 0 in a member means its default.
  */
 typedef struct pinlane_copy_team_options {
   /**
@@ -1483,7 +1481,7 @@ typedef struct pinlane_copy_team_options {
   uint64_t spin_us;
   /**
    * The number of threads, at most 256. By default one less than the cores, at most 63. They
-   * start when their help is first wanted.
+   * start when they are first needed.
    */
   uint32_t threads;
   /**
@@ -1520,11 +1518,17 @@ typedef struct pinlane_stream_options {
 } pinlane_stream_options;
 
 /**
- * Told that an operation is complete, with `user` as it was given. `status` is `OK`, or the error
- * of the operation or the device, whose message `pinlane_last_error()` gives, or `CANCELLED`.
+ * A function that a stream calls, with `user`. It must not unwind (by a C++ exception or
+ * otherwise).
+ */
+typedef void (*pinlane_host_function)(void *user);
+
+/**
+ * Called when an operation is complete, with `user`. `status` is `OK`, `CANCELLED`, or the error
+ * of the operation or the device, whose message `pinlane_last_error()` returns.
  *
- * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
- * It must not unwind (by a C++ exception or otherwise).
+ * It runs on a thread of pinlane. It may call pinlane, and may block: other callbacks run on other
+ * threads. It must not unwind (by a C++ exception or otherwise).
  */
 typedef void (*pinlane_completed)(void *user, pinlane_status status);
 
@@ -1649,58 +1653,31 @@ typedef void (*pinlane_completed)(void *user, pinlane_status status);
 #define PINLANE_STATUS_CANCELLED 23
 
 /**
- * Allocates as `pinlane_buffer_alloc_timeout` without a limit, and gives the buffer to
- * `allocated`, with `user`. Does not block. Requests are served in the order of the calls.
- * `request`, with which the call can be withdrawn, may be NULL.
- *
- * If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
- * it fails, `allocated` is never called.
- *
- * Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget, or
- * than what is left of it beside quarantined memory, `OUT_OF_HOST_MEMORY`, `CANCELLED`,
- * `INVALID_VALUE` if the size overflows.
- *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL;
- * `UNSUPPORTED` if the request has to wait and this is a host function, or no thread can be
- * started.
- *
- * # Safety
- *
- * - `allocated` may be called with `user`, on any thread, and does not unwind.
- * - `request` is NULL or points to a variable.
- */
-pinlane_status pinlane_buffer_alloc_async(const struct pinlane_pool *pool,
-                                          size_t bytes,
-                                          pinlane_allocated allocated,
-                                          void *user,
-                                          struct pinlane_request **request);
-
-/**
  * Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
- * device. Returns when pageable memory may be reused; the ticket tells when everything has
- * arrived. Ordered on `stream`, and after conflicting uses of the buffers on other streams. The
- * copies have no order among themselves, so their destinations must not overlap. `options` may be
- * NULL: pinlane chooses the way that should be fastest. `copies` may be NULL if `count` is 0;
- * `ticket` may be NULL.
+ * device. Returns when pageable memory may be reused; the ticket says when everything has arrived.
+ * Ordered on `stream`, and after conflicting uses of the buffers on other streams. The copies have
+ * no order among themselves, so their destinations must not overlap. `options` may be NULL:
+ * pinlane chooses the route that should be fastest. `copies` may be NULL if `count` is 0; `ticket`
+ * may be NULL.
  *
  * Does not block if all sources are buffers or `pinned`. With pageable memory it blocks as
- * `pinlane_upload_slice`. Memory of a pool that is named by its address goes as page-locked, and
- * the call blocks until the device has read it: name it as `pinned` instead, or its buffer, if
- * there is one.
+ * `pinlane_upload_slice`. Memory of a pool that is named by its address is copied as page-locked
+ * memory, and the call blocks until the device has read it: name it as `pinned` instead, or name
+ * its buffer.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
  * `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, a
- * side is named twice, or `pinned` memory is no pool's, or for options of an unknown size, route
- * or flag; `UNSUPPORTED` if that route is not possible for these copies: nothing was enqueued.
- * `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked for the pageable
- * copies: the contents of all destinations are unspecified.
+ * side is named twice, or `pinned` memory does not belong to a pool, or for options of an unknown
+ * size, route or flag; `UNSUPPORTED` if that route is not possible for these copies: nothing was
+ * enqueued. `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked for
+ * the pageable copies: the contents of all destinations are unspecified.
  *
  * # Safety
  *
  * - `copies` is NULL or points to an array of `count` elements.
- * - Host memory named by its address is readable, and nobody writes to it until the call returns.
- * - `pinned` memory is not freed before the call returns, and nobody writes to it until the copies
- *   are complete.
+ * - Host memory named by its address is readable, and not written, until the call returns.
+ * - `pinned` memory is not freed before the call returns, and not written until the copies are
+ *   complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copies are complete.
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
@@ -1714,8 +1691,8 @@ pinlane_status pinlane_upload_batch(const struct pinlane_stream *stream,
 
 /**
  * Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
- * page-locked. Returns when everything for memory that is named by its address has arrived: what
- * is memory of a pool goes as page-locked. The ticket tells when the rest has;
+ * page-locked. Returns when all data for memory that is named by its address has arrived; memory
+ * of a pool is then written as page-locked memory. The ticket says when the rest has arrived;
  * `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers or `pinned`.
  * Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and `ticket` may be
  * NULL; `copies` may be NULL if `count` is 0.
@@ -1725,10 +1702,10 @@ pinlane_status pinlane_upload_batch(const struct pinlane_stream *stream,
  * # Safety
  *
  * - `copies` is NULL or points to an array of `count` elements.
- * - Host memory named by its address is writable, and nobody else accesses it until the call
+ * - Host memory named by its address is writable, and no other code accesses it until the call
  *   returns.
- * - `pinned` memory is not freed before the call returns, and nobody accesses it until the copies
- *   are complete.
+ * - `pinned` memory is not freed before the call returns, and not accessed until the copies are
+ *   complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copies are complete.
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
@@ -1742,11 +1719,11 @@ pinlane_status pinlane_download_batch(const struct pinlane_stream *stream,
 
 /**
  * As `pinlane_download_batch`, and calls `landed` for each copy as soon as it has arrived, while
- * others are on their way. Blocks until all have arrived, even if `landed` asked not to be called
+ * others are in flight. Blocks until all have arrived, even if `landed` asked not to be called
  * again.
  *
- * Copies to pageable memory arrive in their order, and so do copies to page-locked memory, which
- * come first.
+ * Copies to pageable memory arrive in order, and so do copies to page-locked memory, which come
+ * first.
  *
  * Statuses: as for `pinlane_upload_batch`; `INVALID_VALUE` if `landed` is NULL. If the call fails,
  * the copies that `landed` was called for have arrived nevertheless.
@@ -1754,8 +1731,8 @@ pinlane_status pinlane_download_batch(const struct pinlane_stream *stream,
  * # Safety
  *
  * - `copies` is NULL or points to an array of `count` elements.
- * - Host memory named by its address is writable, and until the call returns nobody else accesses
- *   it or `pinned` memory, except `landed` what it is called with; nor is that memory freed.
+ * - Host memory named by its address is writable. Until the call returns, no other code accesses
+ *   or frees it or `pinned` memory; `landed` may read the data that it is called with.
  * - Device memory named by its address is memory of the stream's device.
  * - `landed` may be called with `user`, and does not unwind.
  */
@@ -1788,18 +1765,18 @@ pinlane_status pinlane_copy_batch(const struct pinlane_stream *stream,
 /**
  * Makes a list of the `count` pairs of `pairs` and writes it to `list`. The caller frees it with
  * `pinlane_pairs_free`. `options` choose a route, as for `pinlane_upload_batch`, and may be NULL;
- * `pairs` may be NULL if `count` is 0. The array may go when the call returns. Does not block, and
- * enqueues nothing.
+ * `pairs` may be NULL if `count` is 0. The array may be freed when the call returns. Does not
+ * block, and enqueues nothing.
  *
  * The first copy in a direction checks the list and lays out what the kernel reads (24 bytes of
  * page-locked memory a pair, and as many for every 16 KiB of a longer one); the others only
- * enqueue. Between the copies the buffers are used as always. They are freed as always, too, and
- * then copies of the list fail. `pinned` memory has no handle, so nobody finds out that it was
+ * enqueue. Between the copies the buffers can be used as usual. They can also be freed as usual:
+ * copies of the list then fail. `pinned` memory has no handle, so pinlane cannot find that it was
  * freed: after that, only free the list.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if a
- * pointer is NULL, a pair does not name two sides, or names one twice, or `pinned` memory is no
- * pool's, and for options of an unknown size, route or flag.
+ * pointer is NULL, a pair does not name two sides, or names one twice, or `pinned` memory does not
+ * belong to a pool, and for options of an unknown size, route or flag.
  *
  * # Safety
  *
@@ -1826,8 +1803,8 @@ pinlane_status pinlane_pairs_create(const struct pinlane_pair *pairs,
  *
  * # Safety
  *
- * - `pinned` memory of the list was not freed since the list was made, nor is it before the call
- *   returns. Nobody writes to it until the copies are complete.
+ * - `pinned` memory of the list was not freed since the list was made, and is not freed before the
+ *   call returns. It is not written until the copies are complete.
  * - `ticket` is NULL or points to a variable.
  */
 pinlane_status pinlane_upload_pairs(const struct pinlane_stream *stream,
@@ -1843,8 +1820,8 @@ pinlane_status pinlane_upload_pairs(const struct pinlane_stream *stream,
  *
  * # Safety
  *
- * - `pinned` memory of the list was not freed since the list was made, nor is it before the call
- *   returns. Nobody accesses it until the copies are complete.
+ * - `pinned` memory of the list was not freed since the list was made, and is not freed before the
+ *   call returns. It is not accessed until the copies are complete.
  * - `ticket` is NULL or points to a variable.
  */
 pinlane_status pinlane_download_pairs(const struct pinlane_stream *stream,
@@ -1852,8 +1829,8 @@ pinlane_status pinlane_download_pairs(const struct pinlane_stream *stream,
                                       struct pinlane_ticket **ticket);
 
 /**
- * Frees the list; NULL is a no-op. Returns at once, even in the middle of a copy. The buffers stay
- * as they are.
+ * Frees the list; NULL is a no-op. Returns at once, even in the middle of a copy. Does not change
+ * the buffers.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a list of pairs.
  */
@@ -1862,7 +1839,7 @@ pinlane_status pinlane_pairs_free(struct pinlane_pairs *pairs);
 /**
  * Gathers rows of a table in host memory: row `i` of the layer's destination, on the device, gets
  * the row of its source whose number is `indices[i]`. A row has as many bytes as the destination
- * has for each number. Numbers may come twice.
+ * has for each number. Numbers may be repeated.
  *
  * Does not block if the table is a part of a `buffer` or `pinned`; other memory may be reused when
  * the call returns. Ordered on `stream`, and after conflicting uses of the buffers on other
@@ -1871,21 +1848,21 @@ pinlane_status pinlane_pairs_free(struct pinlane_pairs *pairs);
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`; `OUT_OF_RANGE` if a number in host memory is not in the table, or a part not in
- * its buffer; `LENGTH_MISMATCH` if the lengths are no whole rows; `INVALID_VALUE` if a pointer is
- * NULL, a table or the numbers are named twice or not at all, a `pinned` table is not in memory of
- * a pool, or the numbers are in the buffer
- * that is written, and for a struct of an unknown size, kind or flag: nothing was enqueued.
- * `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked: the contents of
- * the destination are unspecified.
+ * its buffer; `LENGTH_MISMATCH` if a length is not a whole number of rows; `INVALID_VALUE` if a
+ * pointer is NULL, a table or the numbers are named twice or not at all, a `pinned` table is not
+ * in memory of a pool, or the numbers are in the buffer that is written, and for a struct of an
+ * unknown size, kind or flag: nothing was enqueued. `CUDA`, `DEVICE_LOST`, and
+ * `OUT_OF_HOST_MEMORY` if no memory can be page-locked: the contents of the destination are
+ * unspecified.
  *
  * # Safety
  *
  * - `layer` is NULL or points to a struct.
  * - `indices` is NULL or points to an initialised struct whose `size` member is right.
- * - Host memory that they name by its address is readable, and nobody writes to it until the call
+ * - Host memory that they name by its address is readable, and not written, until the call
  *   returns.
- * - `pinned` memory is not freed before the call returns, and nobody writes to it until the copy
- *   is complete.
+ * - `pinned` memory is not freed before the call returns, and not written until the copy is
+ *   complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copy is complete.
  * - `ticket` is NULL or points to a variable.
@@ -1898,22 +1875,22 @@ pinlane_status pinlane_upload_rows(const struct pinlane_stream *stream,
 /**
  * Scatters rows to a table in host memory: the row of the layer's destination whose number is
  * `indices[i]` gets row `i` of its source, on the device. A row has as many bytes as the source
- * has for each number. No row of the table may come twice.
+ * has for each number. No row of the table may be named twice.
  *
  * Does not block if the table is a part of a `buffer` or `pinned`: `pinlane_buffer_read` waits for
- * the rows, and the ticket tells when they have arrived. In other memory they have arrived when
- * the call returns. Ordered as `pinlane_upload_rows`. `ticket` may be NULL.
+ * the rows, and the ticket says when they have arrived. In other memory they have arrived when the
+ * call returns. Ordered as `pinlane_upload_rows`. `ticket` may be NULL.
  *
- * Statuses: as for `pinlane_upload_rows`; `INVALID_VALUE` if a number in host memory comes twice:
+ * Statuses: as for `pinlane_upload_rows`; `INVALID_VALUE` if a number in host memory is repeated:
  * nothing was enqueued.
  *
  * # Safety
  *
  * - `layer` is NULL or points to a struct.
  * - `indices` is NULL or points to an initialised struct whose `size` member is right.
- * - Until the call returns, numbers in host memory are readable and nobody writes to them. A table
- *   in host memory that is named by its address is writable, and nobody else accesses it.
- * - `pinned` memory is not freed before the call returns, and nobody accesses it until the copy is
+ * - Until the call returns, numbers in host memory are readable and not written. A table in host
+ *   memory that is named by its address is writable, and no other code accesses it.
+ * - `pinned` memory is not freed before the call returns, and not accessed until the copy is
  *   complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copy is complete.
@@ -1927,25 +1904,24 @@ pinlane_status pinlane_download_rows(const struct pinlane_stream *stream,
 /**
  * Copies blocks of the tables of `count` layers, from host memory to the stream's device: in each
  * layer, block `to[i]` of the destination gets block `from[i]` of the source. A block has
- * `block_bytes` bytes. Each table is a whole number of blocks, and all layers have as many.
+ * `block_bytes` bytes. Each table is a whole number of blocks, the same in all layers.
  * Destinations must not overlap, and no block may be written twice.
  *
- * `from` or `to` may be NULL: all blocks in their order, as many as the other one names. `layers`
- * may be NULL if `count` is 0; `ticket` may be NULL. Blocks, and is ordered, as
- * `pinlane_upload_rows`.
+ * `from` or `to` may be NULL: all blocks in order, as many as the other one names. `layers` may be
+ * NULL if `count` is 0; `ticket` may be NULL. Blocks, and is ordered, as `pinlane_upload_rows`.
  *
- * Statuses: as for `pinlane_upload_rows`; `LENGTH_MISMATCH` if `from` and `to` have not the same
- * number of blocks; `INVALID_VALUE` if a number of `to` in host memory comes twice, or if
+ * Statuses: as for `pinlane_upload_rows`; `LENGTH_MISMATCH` if `from` and `to` do not have the
+ * same number of blocks; `INVALID_VALUE` if a number of `to` in host memory is repeated, or if
  * destinations overlap: nothing was enqueued.
  *
  * # Safety
  *
  * - `layers` is NULL or points to an array of `count` elements.
  * - `from` and `to` are NULL or point to initialised structs whose `size` members are right.
- * - Host memory that they name by its address is readable, and nobody writes to it until the call
+ * - Host memory that they name by its address is readable, and not written, until the call
  *   returns.
- * - `pinned` memory is not freed before the call returns, and nobody writes to it until the copy
- *   is complete.
+ * - `pinned` memory is not freed before the call returns, and not written until the copy is
+ *   complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copy is complete.
  * - `ticket` is NULL or points to a variable.
@@ -1968,9 +1944,9 @@ pinlane_status pinlane_upload_blocks(const struct pinlane_stream *stream,
  *
  * - `layers` is NULL or points to an array of `count` elements.
  * - `from` and `to` are NULL or point to initialised structs whose `size` members are right.
- * - Until the call returns, numbers in host memory are readable and nobody writes to them. Tables
- *   in host memory that are named by their addresses are writable, and nobody else accesses them.
- * - `pinned` memory is not freed before the call returns, and nobody accesses it until the copy is
+ * - Until the call returns, numbers in host memory are readable and not written. Tables in host
+ *   memory that are named by their addresses are writable, and no other code accesses them.
+ * - `pinned` memory is not freed before the call returns, and not accessed until the copy is
  *   complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copy is complete.
@@ -1983,6 +1959,89 @@ pinlane_status pinlane_download_blocks(const struct pinlane_stream *stream,
                                        const struct pinlane_indices *from,
                                        const struct pinlane_indices *to,
                                        struct pinlane_ticket **ticket);
+
+/**
+ * Copies rows that lie a pitch apart in the source of `layer`, in host memory, to rows of its
+ * destination, in device memory: row by row, and plane by plane. The bytes between the rows are
+ * left alone. `source` and `destination` say where the rows lie; NULL for a side without gaps,
+ * whose bytes are all copied.
+ *
+ * Does not block if the source is a part of a `buffer` or `pinned`; other memory may be reused
+ * when the call returns. Ordered on `stream`, and after conflicting uses of the buffers on other
+ * streams, as a use from the first row to the end of the last one. `ticket` may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`; `OUT_OF_RANGE` if rows do not lie in their side, or a side not in its buffer;
+ * `LENGTH_MISMATCH` unless both sides have rows of the same shape, or one has no gaps and as many
+ * bytes; `INVALID_VALUE` if rows of a side overlap, a pointer is NULL, a side is named twice or
+ * not at all, or a `pinned` one is not in memory of a pool: nothing was enqueued. `CUDA`,
+ * `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked: the contents of the
+ * destination are unspecified.
+ *
+ * # Safety
+ *
+ * - `layer` is NULL or points to a struct. `source` and `destination` are NULL or point to one.
+ * - Host memory named by its address is readable, and not written, until the call returns.
+ * - `pinned` memory is not freed before the call returns, and not written until the copy is
+ *   complete.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_strided(const struct pinlane_stream *stream,
+                                      const struct pinlane_layer *layer,
+                                      const struct pinlane_strided *source,
+                                      const struct pinlane_strided *destination,
+                                      struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_strided`, from rows in device memory to rows in host memory.
+ *
+ * Does not block if the destination is a part of a `buffer` or `pinned`: `pinlane_buffer_read`
+ * waits for the rows, and the ticket says when they have arrived. In other memory they have
+ * arrived when the call returns.
+ *
+ * Statuses: as for `pinlane_upload_strided`.
+ *
+ * # Safety
+ *
+ * - `layer` is NULL or points to a struct. `source` and `destination` are NULL or point to one.
+ * - Host memory named by its address is writable, and no other code accesses it until the call
+ *   returns.
+ * - `pinned` memory is not freed before the call returns, and not accessed until the copy is
+ *   complete.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download_strided(const struct pinlane_stream *stream,
+                                        const struct pinlane_layer *layer,
+                                        const struct pinlane_strided *source,
+                                        const struct pinlane_strided *destination,
+                                        struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_strided`, between two device buffers, of one device or of two; `stream`
+ * belongs to one of them. The rows lie in `source_bytes` bytes of `source`, from `source_offset`
+ * on, as `source_rows` says, and in those of `destination`. Does not block.
+ *
+ * Statuses: as for `pinlane_upload_strided`; `INVALID_VALUE` if both are the same buffer.
+ *
+ * # Safety
+ *
+ * - `source_rows` and `destination_rows` are NULL or point to a struct.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_copy_strided(const struct pinlane_stream *stream,
+                                                  const struct pinlane_device_buffer *source,
+                                                  size_t source_offset,
+                                                  size_t source_bytes,
+                                                  const struct pinlane_strided *source_rows,
+                                                  struct pinlane_device_buffer *destination,
+                                                  size_t destination_offset,
+                                                  size_t destination_bytes,
+                                                  const struct pinlane_strided *destination_rows,
+                                                  struct pinlane_ticket **ticket);
 
 /**
  * Allocates `bytes` of page-locked memory, aligned to at least 256, and writes the buffer to
@@ -2041,7 +2100,7 @@ pinlane_status pinlane_buffer_alloc_aligned(const struct pinlane_pool *pool,
 
 /**
  * As `pinlane_buffer_alloc`, but when the budget is spent it waits, for at most `microseconds`,
- * until there is room: also for buffers that other threads free. Requests are served in the order
+ * until there is room, even for buffers that other threads free. Requests are served in the order
  * in which they came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger than
  * the budget, or than what is left of it beside quarantined memory.
  *
@@ -2055,8 +2114,8 @@ pinlane_status pinlane_buffer_alloc_timeout(const struct pinlane_pool *pool,
                                             struct pinlane_buffer **buffer);
 
 /**
- * As `pinlane_buffer_alloc`, but only from memory that is page-locked already: it page-locks
- * nothing and does not wait. Status `NOT_READY` if no block of that size is free.
+ * As `pinlane_buffer_alloc`, but only from memory that is page-locked already: it does not
+ * page-lock memory and does not wait. Status `NOT_READY` if no block of that size is free.
  *
  * # Safety
  *
@@ -2067,10 +2126,37 @@ pinlane_status pinlane_buffer_try_alloc(const struct pinlane_pool *pool,
                                         struct pinlane_buffer **buffer);
 
 /**
+ * Allocates as `pinlane_buffer_alloc_timeout` without a limit, and passes the buffer to
+ * `allocated`, with `user`. Does not block. Requests are served in the order of the calls.
+ * `request`, which can withdraw the call, may be NULL.
+ *
+ * If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
+ * it fails, `allocated` is never called.
+ *
+ * Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget, or
+ * than what is left of it beside quarantined memory, `OUT_OF_HOST_MEMORY`, `CANCELLED`,
+ * `INVALID_VALUE` if the size overflows.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL;
+ * `UNSUPPORTED` if the request has to wait and this is a host function, or no thread can be
+ * started.
+ *
+ * # Safety
+ *
+ * - `allocated` may be called with `user`, on any thread, and does not unwind.
+ * - `request` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc_async(const struct pinlane_pool *pool,
+                                          size_t bytes,
+                                          pinlane_allocated allocated,
+                                          void *user,
+                                          struct pinlane_request **request);
+
+/**
  * Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
- * (`cudaHostRegister`), and writes a buffer of it to `buffer`. It serves as a buffer from a pool
- * does. Blocks for about as long as allocating page-locked memory of that size takes. `memory` may
- * have any alignment, and be NULL if `bytes` is 0.
+ * (`cudaHostRegister`), and writes a buffer of it to `buffer`. It works as a buffer from a pool.
+ * Blocks for about as long as allocating page-locked memory of that size takes. `memory` may have
+ * any alignment, and be NULL if `bytes` is 0.
  *
  * The memory is lent until `pinlane_buffer_free` returns `PINLANE_STATUS_OK`. That call blocks
  * until the device is done with the memory, and unlocks its pages; then the caller may use and
@@ -2085,7 +2171,7 @@ pinlane_status pinlane_buffer_try_alloc(const struct pinlane_pool *pool,
  *
  * - `buffer` is NULL or points to a variable.
  * - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` returns
- *   `PINLANE_STATUS_OK`, and until then nobody accesses them except through the buffer.
+ *   `PINLANE_STATUS_OK`. Until then they are accessed only through the buffer.
  */
 pinlane_status pinlane_buffer_register(const struct pinlane_device *device,
                                        void *memory,
@@ -2173,12 +2259,12 @@ pinlane_status pinlane_buffer_acquire(struct pinlane_buffer *buffer,
                                       const struct pinlane_stream *stream);
 
 /**
- * Tells the buffer that the caller's own CUDA calls on `stream` read or write it. Everything on
- * the stream now counts as a use, and later uses wait for it. Call it after that work is enqueued;
+ * Records that the caller's own CUDA calls on `stream` read or write the buffer. Everything on the
+ * stream now counts as a use, and later uses wait for it. Call it after that work is enqueued;
  * call `pinlane_buffer_acquire` before. For a `cudaStream_t`, borrow it once with
  * `pinlane_stream_borrow`. Does not block.
  *
- * With `BUSY` the use is not recorded: call again. Where several threads use a buffer, call
+ * With `BUSY` the use is not recorded: call again. If several threads use a buffer, call
  * `pinlane_foreign_begin` instead: it holds the buffer from before the work is enqueued.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
@@ -2190,14 +2276,14 @@ pinlane_status pinlane_buffer_record_use(struct pinlane_buffer *buffer,
 /**
  * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
  * reused only when the device is done with it. A buffer of the caller's own memory, from
- * `pinlane_buffer_register`, is the exception: the call waits for the device, then the memory is
- * the caller's again.
+ * `pinlane_buffer_register`, is the exception: the call waits for the device, then the memory
+ * belongs to the caller again.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For the caller's own
  * memory also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function
  * (also one that `cudaLaunchHostFunc` runs), and what the CUDA runtime reports if it fails to wait
- * for the device or to unregister the memory. The buffer is then as it was, the memory is still
- * lent and page-locked, and the call may be made again. After `DEVICE_LOST`, copies that were
+ * for the device or to unregister the memory. The buffer is then unchanged, the memory is still
+ * lent and page-locked, and the call may be repeated. After `DEVICE_LOST`, copies that were
  * enqueued before may still run: keep the memory until the process ends.
  */
 pinlane_status pinlane_buffer_free(struct pinlane_buffer *buffer);
@@ -2209,8 +2295,8 @@ pinlane_status pinlane_buffer_free(struct pinlane_buffer *buffer);
 const char *pinlane_cuda_error_name(int32_t cuda_error);
 
 /**
- * 1 if a `cudaError_t` tells of a corrupted context: every later call of the process returns it
- * too, and the process must end. 0 for any other code.
+ * 1 if a `cudaError_t` means a corrupted context: every later call of the process returns it too,
+ * and the process must end. 0 for any other code.
  */
 int32_t pinlane_cuda_error_is_sticky(int32_t cuda_error);
 
@@ -2229,10 +2315,10 @@ pinlane_status pinlane_device_open(int32_t ordinal,
                                    struct pinlane_device **device);
 
 /**
- * Opens GPU 0 if there is one, else an emulated device, and writes it to `device`. The caller
- * frees it with `pinlane_device_free`. `pinlane_device_name` tells which it is.
+ * Opens GPU 0 if there is one, otherwise an emulated device, and writes it to `device`. The caller
+ * frees it with `pinlane_device_free`. `pinlane_device_name` shows which it is.
  *
- * Statuses: as for `pinlane_device_open`; `NO_DEVICE` only in a build without the emulated device.
+ * Statuses: as for `pinlane_device_open`, except `NO_DEVICE`.
  *
  * # Safety
  *
@@ -2305,7 +2391,8 @@ pinlane_status pinlane_device_memory_info(const struct pinlane_device *device,
 
 /**
  * Writes the number of the device's streams that pinlane created and that still exist to `count`:
- * those with a handle, those that a live buffer may still wait for, and a few of pinlane's own.
+ * streams with a handle, streams that a live buffer may still wait for, and a few internal
+ * streams.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
  *
@@ -2319,7 +2406,7 @@ pinlane_status pinlane_device_live_streams(const struct pinlane_device *device,
 /**
  * Writes to `bytes` how much memory is never freed because the device failed: when its buffer was
  * freed, nothing proved that the device was done with it. Counts device memory, memory of
- * `pinlane_buffer_register`, and what a deleted tensor had. A pool counts its own, in
+ * `pinlane_buffer_register`, and memory of deleted tensors. A pool counts its own memory, in
  * `pinlane_pool_stats`.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
@@ -2369,17 +2456,17 @@ pinlane_status pinlane_device_buffer_alloc(const struct pinlane_device *device,
 
 /**
  * Makes a buffer of `bytes` of the caller's own device memory, at `pointer`, and writes it to
- * `buffer`. It serves as one that pinlane has allocated: its uses are ordered and waited for. The
- * caller frees it with `pinlane_device_buffer_free`, which does not free the memory. Does not
+ * `buffer`. It works as a buffer that pinlane has allocated: its uses are ordered and waited for.
+ * The caller frees it with `pinlane_device_buffer_free`, which does not free the memory. Does not
  * block. `pointer` may be NULL if `bytes` is 0.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pointer` or `buffer` is NULL,
- * or no memory is that large.
+ * or the size exceeds the address space.
  *
  * # Safety
  *
  * - `bytes` from `pointer` on lie in one allocation on this device. It stays allocated until
- *   everything that was enqueued through the buffer is complete, also after the buffer is freed.
+ *   everything that was enqueued through the buffer is complete, even after the buffer is freed.
  * - Work on the memory that was enqueued elsewhere before this call is complete, or ordered before
  *   the streams that the buffer is used on. The caller orders later work that is enqueued
  *   elsewhere, with `pinlane_foreign_begin` for example.
@@ -2428,7 +2515,7 @@ pinlane_status pinlane_device_buffer_acquire(struct pinlane_device_buffer *buffe
                                              const struct pinlane_stream *stream);
 
 /**
- * Tells the buffer that the caller's own work on `stream` reads or writes it. Everything on the
+ * Records that the caller's own work on `stream` reads or writes the buffer. Everything on the
  * stream now counts as a use, and later uses wait for it. Call it after that work is enqueued.
  * Does not block. With `BUSY` the use is not recorded, as in `pinlane_buffer_record_use`.
  *
@@ -2440,8 +2527,8 @@ pinlane_status pinlane_device_buffer_record_use(struct pinlane_device_buffer *bu
 
 /**
  * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
- * freed in stream order, after its last use. That of a batch serves a later one. The caller's own,
- * of `pinlane_device_buffer_borrow`, is not freed.
+ * freed in stream order, after its last use. The memory of a batch is reused for a later batch.
+ * The caller's own memory, of `pinlane_device_buffer_borrow`, is not freed.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
  */
@@ -2449,9 +2536,9 @@ pinlane_status pinlane_device_buffer_free(struct pinlane_device_buffer *buffer);
 
 /**
  * Writes the number of handles of that `kind`, one of `PINLANE_KIND_*`, that have not been freed
- * to `count`: a program that has freed everything finds 0. Leak checkers cannot find such handles,
+ * to `count`: a program that has freed everything gets 0. Leak checkers cannot find such handles,
  * because the library knows them all. Looks at every handle; takes a short lock. Handles that
- * other threads make or free meanwhile may count or not.
+ * other threads create or free during the call may or may not count.
  *
  * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for another `kind`, or if `count` is NULL.
  *
@@ -2463,12 +2550,12 @@ pinlane_status pinlane_live_count(int32_t kind,
                                   size_t *count);
 
 /**
- * Makes `function` what tells the process's log of losses that no call can return; NULL: nothing
- * does, as at the beginning. There is one for the process.
+ * Sets the function of the process that reports losses that no call can return, for example to a
+ * log. NULL, the default: no function.
  *
  * Blocks while the former function is running. When the call returns, the former function is not
- * running and is not called again, so what it uses may go. Called from inside the function itself
- * it does not block.
+ * running and is not called again, so the data that it uses may be freed. Called from inside the
+ * function itself it does not block.
  *
  * Statuses: `FORKED_PROCESS`.
  *
@@ -2487,14 +2574,14 @@ pinlane_status pinlane_set_log_callback(pinlane_log_callback function,
  * gives it back to the pool. Blocks until every pending device use of the buffer is complete.
  * `options` may be NULL.
  *
- * If device work of the consumer uses the memory, name its stream: the memory is reused only when
- * everything is complete that the stream had been given when the deleter was called. A borrowed
- * CUDA stream must live as long as the tensor; the handle of the stream may be freed.
+ * If device work of the consumer uses the memory, name its stream: the memory is reused only after
+ * all work that was on the stream when the deleter was called. A borrowed CUDA stream must live as
+ * long as the tensor; the handle of the stream may be freed.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `OUT_OF_RANGE` if the tensor does not lie in the buffer,
  * `FORKED_PROCESS`, or the error of a copy that failed; `INVALID_VALUE` if `tensor` is NULL, for
- * memory of `pinlane_buffer_register`, a per-thread default stream, a shape that is none, or
- * options of an unknown size, device type or flag. The buffer is then as it was.
+ * memory of `pinlane_buffer_register`, a per-thread default stream, an invalid shape, or options
+ * of an unknown size, device type or flag. The buffer is then unchanged.
  *
  * # Safety
  *
@@ -2509,11 +2596,11 @@ pinlane_status pinlane_buffer_into_dlpack(struct pinlane_buffer *buffer,
 /**
  * Makes a tensor of the buffer and writes it to `tensor`, as `pinlane_buffer_into_dlpack` does.
  * `options` must name the stream on which the consumer uses the tensor: its later work waits for
- * every pending use of the buffer. The tensor's deleter frees the memory in stream order, behind
- * everything that the stream had been given when the deleter was called. Does not block.
+ * every pending use of the buffer. The tensor's deleter frees the memory in stream order, after
+ * all work that was on the stream when the deleter was called. Does not block.
  *
- * The stream stands for `__dlpack__(stream=...)` of the Python protocol. The memory of an emulated
- * device is exported as `kDLExtDev`, which other libraries refuse.
+ * The stream corresponds to `__dlpack__(stream=...)` of the Python protocol. The memory of an
+ * emulated device is exported as `kDLExtDev`, which other libraries refuse.
  *
  * Statuses: as for `pinlane_buffer_into_dlpack`; `INVALID_VALUE` also for a batch of
  * `pinlane_prefetch_next`; `INVALID_HANDLE` also if `options` or its stream is NULL;
@@ -2532,20 +2619,20 @@ pinlane_status pinlane_device_buffer_into_dlpack(struct pinlane_device_buffer *b
  * `buffer`. The buffer owns the tensor: `pinlane_buffer_free` blocks until the device is done with
  * the memory, then the tensor's deleter is called, on any thread. Memory that is not page-locked
  * (`kDLCPU`) is page-locked in place until then, as by `pinlane_buffer_register`; memory of type
- * `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. Its elements are
- * packed, unless its flags say that they are padded. If nobody can know whether the device is
+ * `kDLCUDAHost` is used directly. The tensor must be writable and have no gaps. Its elements are
+ * packed, unless its flags say that they are padded. If it cannot be known whether the device is
  * done, the deleter is never called.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
  * function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps or
- * unknown flags, is of another version than 1, in other memory or in no address space, and for
- * memory that is or cannot be page-locked. The tensor is then still the caller's.
+ * unknown flags, is not of version 1, is in other memory, or does not fit in the address space,
+ * and for memory that is page-locked already or cannot be. The caller then keeps the tensor.
  *
  * # Safety
  *
  * - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
- *   until that is called nobody else accesses the memory. Memory of type `kDLCUDAHost` is
- *   page-locked for all devices.
+ *   until then no other code accesses the memory. Memory of type `kDLCUDAHost` is page-locked for
+ *   all devices.
  * - `buffer` is NULL or points to a variable.
  */
 pinlane_status pinlane_buffer_from_dlpack(const struct pinlane_device *device,
@@ -2554,21 +2641,21 @@ pinlane_status pinlane_buffer_from_dlpack(const struct pinlane_device *device,
 
 /**
  * Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in the memory of the device of
- * `stream`, and writes it to `buffer`. Later uses of the buffer wait for everything that `stream`
- * has been given: name the stream that the producer was told (`__dlpack__(stream=...)`). The
- * buffer owns the tensor: `pinlane_device_buffer_free` blocks until no use of the memory is
- * pending, then the tensor's deleter is called, on any thread. The tensor must be writable and
- * have no gaps. Does not block.
+ * `stream`, and writes it to `buffer`. Later uses of the buffer wait for all work on `stream`, so
+ * pass the stream that you passed to the producer (`__dlpack__(stream=...)`). The buffer owns the
+ * tensor: `pinlane_device_buffer_free` blocks until no use of the memory is pending, then the
+ * tensor's deleter is called, on any thread. The tensor must be writable and have no gaps. Does
+ * not block.
  *
  * Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or for a tensor that is read-only,
- * has gaps or unknown flags, is of another version than 1 or in no address space. The tensor is
- * then still the caller's.
+ * has gaps or unknown flags, is not of version 1, or does not fit in the address space. The caller
+ * then keeps the tensor.
  *
  * # Safety
  *
  * - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
- *   until that is called nobody else uses the memory.
+ *   until then no other code uses the memory.
  * - `buffer` is NULL or points to a variable.
  */
 pinlane_status pinlane_device_buffer_from_dlpack(const struct pinlane_stream *stream,
@@ -2580,7 +2667,7 @@ pinlane_status pinlane_device_buffer_from_dlpack(const struct pinlane_stream *st
  * owns `tensor`: its deleter calls that of `tensor`. Does not block.
  *
  * Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version, or is
- * read-only or padded, which the older form cannot say. The tensor is then still the caller's.
+ * read-only or padded, which the older form cannot express. The caller then keeps the tensor.
  *
  * # Safety
  *
@@ -2607,11 +2694,10 @@ pinlane_status pinlane_dlpack_from_legacy(struct DLManagedTensor *legacy,
 /**
  * Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
  * count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
- * `pinlane_device_emulator` gives the machine.
+ * `pinlane_device_emulator` returns the machine.
  *
  * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, for
- * options of an unknown size, execution or flag, or for a `replay` that is none; `FORKED_PROCESS`;
- * `UNSUPPORTED` in a build without the emulated device.
+ * options of an unknown size, execution or flag, or for an invalid `replay`; `FORKED_PROCESS`.
  *
  * # Safety
  *
@@ -2625,10 +2711,10 @@ pinlane_status pinlane_emulator_create(const struct pinlane_emulator_options *op
 
 /**
  * Writes the machine that the emulated device belongs to, to `emulator`. The caller frees it with
- * `pinlane_emulator_free`. It may outlive the devices: then it tells what is still alive.
+ * `pinlane_emulator_free`. It may outlive the devices: it then shows what is still alive.
  *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` for a GPU, and in a build without
- * the emulated device; `INVALID_VALUE` if `emulator` is NULL.
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` for a GPU; `INVALID_VALUE` if
+ * `emulator` is NULL.
  *
  * # Safety
  *
@@ -2639,12 +2725,11 @@ pinlane_status pinlane_device_emulator(const struct pinlane_device *device,
 
 /**
  * Opens device number `ordinal` of the machine, again or after it was freed, and writes it to
- * `device`. The caller frees it with `pinlane_device_free`. What the handles of one device have
- * made can be used together.
+ * `device`. The caller frees it with `pinlane_device_free`. Objects made from different handles of
+ * one device can be used together.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `NO_DEVICE` if the machine has no such device;
- * `DEVICE_LOST`, `CUDA`, the status of an injected fault; `INVALID_VALUE` if `device` is NULL;
- * `UNSUPPORTED` in a build without the emulated device.
+ * `DEVICE_LOST`, `CUDA`, the status of an injected fault; `INVALID_VALUE` if `device` is NULL.
  *
  * # Safety
  *
@@ -2655,7 +2740,7 @@ pinlane_status pinlane_emulator_open(const struct pinlane_emulator *emulator,
                                      struct pinlane_device **device);
 
 /**
- * Frees the handle; NULL is a no-op. The machine lives as long as what was made on it.
+ * Frees the handle; NULL is a no-op. The machine lives as long as the objects made on it.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was an emulator.
  */
@@ -2666,30 +2751,30 @@ pinlane_status pinlane_emulator_free(struct pinlane_emulator *emulator);
  * machine.
  *
  * The program gets `user` and its machine. It opens devices with `pinlane_emulator_open`, and
- * frees all that it makes; the machine is freed for it.
+ * frees all objects that it makes, except the machine.
  *
- * The first run is eager; the others take turns in all modes, each with a seed of its own. A run
- * fails if `program` does not return 0, or if its machine has findings, races included. Then it is
- * made smaller: first it is tried eagerly, then decisions are taken away as long as it still fails
- * in the same way. What is left is printed on stderr, with the text that repeats it, and written
- * to `report` as a text. `explored`, whose `size` member must be set, gets how it ended.
+ * The first run is eager; the others alternate between all modes, each with its own seed. A run
+ * fails if `program` does not return 0, or if its machine has findings, including races. Then it
+ * is made smaller: first it is tried eagerly, then decisions are removed as long as it still fails
+ * in the same way. The smallest failing run is printed on stderr, with the text that repeats it,
+ * and written to `report` as a text. `explored`, whose `size` member must be set, gets the
+ * outcome.
  *
- * If the environment has `PINLANE_REPLAY`, such as `12:B#3`, that run alone is made.
+ * If the environment has `PINLANE_REPLAY`, such as `12:B#3`, only that run is made.
  *
  * `report`, `capacity` and `needed` are as `buffer`, `capacity` and `needed` of
  * `pinlane_emulator_finding`; the text is empty if no run failed. `options` may be NULL. Blocks as
  * long as the runs take.
  *
- * Statuses: `OK` also if a run failed: `explored` says so. `INVALID_VALUE` if `program` or
- * `explored` is NULL, for options of an unknown size, a number of devices or flags out of range,
- * machines that cannot be made, or a `PINLANE_REPLAY` that is none; `FORKED_PROCESS`;
- * `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `OK` even if a run failed: see `explored`. `INVALID_VALUE` if `program` or `explored`
+ * is NULL, for options of an unknown size, a number of devices or flags out of range, machines
+ * that cannot be made, or an invalid `PINLANE_REPLAY`; `FORKED_PROCESS`.
  *
  * # Safety
  *
  * - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
  *   `machine` is as the options of `pinlane_emulator_create`.
- * - `program` may be called with `user` and the arguments that are its own.
+ * - `program` may be called with `user` and its other arguments.
  * - `explored` is NULL or points to a struct whose `size` member is set and right.
  * - `report` is NULL or points to `capacity` bytes.
  * - `needed` is NULL or points to a variable.
@@ -2704,12 +2789,11 @@ pinlane_status pinlane_explore(const struct pinlane_exploration *options,
 
 /**
  * Writes what is allocated and pending on the machine to `usage`, whose `size` member must be set.
- * An open device has streams and page-locked memory of its own, so 0 of each are to be expected
- * when all devices, streams, pools, buffers and tickets are freed. Even then operations may be
- * pending on a lazy machine.
+ * An open device has internal streams and page-locked memory, so expect 0 of each only when all
+ * devices, streams, pools, buffers and tickets are freed. Even then operations may be pending on a
+ * lazy machine.
  *
- * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `usage` is NULL or its size is unknown;
- * `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `usage` is NULL or its size is unknown.
  *
  * # Safety
  *
@@ -2720,10 +2804,9 @@ pinlane_status pinlane_emulator_get_usage(const struct pinlane_emulator *emulato
 
 /**
  * Writes to `count` how many misuses of CUDA the machine has seen, at most 1000. A correct program
- * has none. A GPU answers them with torn data or a crash.
+ * has none. On a GPU they cause torn data or a crash.
  *
- * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL; `UNSUPPORTED` in a build without
- * the emulated device.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
  *
  * # Safety
  *
@@ -2734,14 +2817,13 @@ pinlane_status pinlane_emulator_finding_count(const struct pinlane_emulator *emu
 
 /**
  * Writes misuse number `index`, counted from 0, to `buffer`, as a text: its kind, such as
- * `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. For a `Race` there are
- * more lines: both operations, the memory, and what would have ordered them. At most `capacity`
- * bytes are written, with the terminating NUL; a longer text is cut off. `needed`, which may be
- * NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is
- * 0.
+ * `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. A `Race` has more
+ * lines: both operations, the memory, and what would have ordered them. At most `capacity` bytes
+ * are written, with the terminating NUL; a longer text is truncated. `needed`, which may be NULL,
+ * gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is 0.
  *
- * Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are not so many; `INVALID_VALUE` if `buffer`
- * is NULL while `capacity` is not 0; `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are fewer; `INVALID_VALUE` if `buffer` is
+ * NULL while `capacity` is not 0.
  *
  * # Safety
  *
@@ -2759,10 +2841,11 @@ pinlane_status pinlane_emulator_finding(const struct pinlane_emulator *emulator,
  * object, on one line. Its members are `kind`, `message`, `mode`, such as `lazy` or `pct:3`,
  * `seed`, and `race`. That is `null`, or an object: `first` and `second` are the two operations,
  * each with `call`, `operation`, `access`, `agent`, `position`, `site`, `start` and `bytes`;
- * `memory` has `kind`, `start`, `bytes`, `generation` and `site`; `start` and `bytes` are what
- * both use; `seen` is an array of texts, what the run did to order them, and `missing` says what
- * would have. A `site` is `null`, or has `file` and `line`. Addresses are strings, such as
- * `"0xdea0000000002000"`. The drop-in library writes the same. Newer versions may add members.
+ * `memory` has `kind`, `start`, `bytes`, `generation` and `site`; `start` and `bytes` are the
+ * range that both use; `seen` is an array of texts, which list what the run did to order them, and
+ * `missing` says what would have ordered them. A `site` is `null`, or has `file` and `line`.
+ * Addresses are strings, such as `"0xdea0000000002000"`. The drop-in library writes the same.
+ * Newer versions may add members.
  *
  * Statuses: as for `pinlane_emulator_finding`.
  *
@@ -2779,15 +2862,14 @@ pinlane_status pinlane_emulator_finding_json(const struct pinlane_emulator *emul
 
 /**
  * Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed,
- * and what the machine did otherwise than an eager one. The member `replay` of the options of
+ * and the decisions that differ from an eager machine. The member `replay` of the options of
  * another machine repeats them. A program with one thread and without host functions then runs
- * exactly as it did; with more threads, each decision is the same for the operation of the same
+ * exactly as before; with more threads, each decision is the same for the operation with the same
  * number in the same stream. `buffer`, `capacity` and `needed` are as for
  * `pinlane_emulator_finding`.
  *
  * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` if the machine was made without
- * `PINLANE_EMULATOR_RECORD`, and in a build without the emulated device; `INVALID_VALUE` if
- * `buffer` is NULL while `capacity` is not 0.
+ * `PINLANE_EMULATOR_RECORD`; `INVALID_VALUE` if `buffer` is NULL while `capacity` is not 0.
  *
  * # Safety
  *
@@ -2800,29 +2882,28 @@ pinlane_status pinlane_emulator_replay(const struct pinlane_emulator *emulator,
                                        size_t *needed);
 
 /**
- * Makes a call of the machine's driver fail: the `nth` of that name from now on, where 1 is the
- * next one and 0 means the same. It then returns `cuda_error` and has no effect. `repeat` is
+ * Makes a call of the machine's driver fail: the `nth` with that name from now on. 1 is the next
+ * one, and 0 means the same. It then returns `cuda_error` and has no effect. `repeat` is
  * `PINLANE_FAULT_ONCE` or `PINLANE_FAULT_FOREVER`. Does not block.
  *
  * With `PINLANE_FAULT_ONCE_LATE` and `PINLANE_FAULT_FOREVER_LATE` the call takes effect, and then
- * fails, as one does that reports what went wrong before it: a copy is enqueued, memory is freed.
- * HostAlloc, DeviceAlloc, StreamCreate and EventCreate have no effect all the same: nobody could
- * give back what they make.
+ * fails, as a call that reports an earlier error: a copy is enqueued, memory is freed. HostAlloc,
+ * DeviceAlloc, StreamCreate and EventCreate have no effect nevertheless, because their results
+ * could never be freed.
  *
  * A sticky error, such as 700 (`cudaErrorIllegalAddress`), loses the device that the call names;
  * 4 (`cudaErrorCudartUnloading`) loses all devices of the machine.
  *
  * Calls of the driver: HostAlloc (`cudaHostAlloc`), HostFree (`cudaFreeHost`), HostRegister,
  * HostUnregister, DeviceAlloc (`cudaMallocAsync`), DeviceFree (`cudaFreeAsync`), CopyH2D, CopyD2H,
- * CopyBatch, CopyD2D, CopyPeer, StreamCreate, StreamDestroy, StreamQuery, StreamSynchronize,
- * StreamWaitEvent, StreamCapture (`cudaStreamIsCapturing`), EventCreate, EventDestroy,
- * EventRecord, EventQuery, EventSynchronize, EventElapsed, LaunchHost (`cudaLaunchHostFunc`),
- * PeerQuery, PeerEnable, PoolAccess, Attributes, MemoryInfo, and launches of the kernels Fill,
- * Checksum, MoveItems and Busy.
+ * CopyBatch, CopyStrided, CopyD2D, CopyPeer, StreamCreate, StreamDestroy, StreamQuery,
+ * StreamSynchronize, StreamWaitEvent, StreamCapture (`cudaStreamIsCapturing`), EventCreate,
+ * EventDestroy, EventRecord, EventQuery, EventSynchronize, EventElapsed, LaunchHost
+ * (`cudaLaunchHostFunc`), PeerQuery, PeerEnable, PoolAccess, Attributes, MemoryInfo, and launches
+ * of the kernels Fill, Checksum, MoveItems and Busy.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` is NULL or no call has that name, for a
- * `cuda_error` that is not positive, or for an unknown `repeat`; `UNSUPPORTED` in a build without
- * the emulated device.
+ * `cuda_error` that is not positive, or for an unknown `repeat`.
  *
  * # Safety
  *
@@ -2835,18 +2916,19 @@ pinlane_status pinlane_emulator_inject(const struct pinlane_emulator *emulator,
                                        int32_t repeat);
 
 /**
- * Forgets all faults that have not struck, and ends those that last. What is lost stays lost.
+ * Removes all faults: those that have not happened yet, and those that repeat. Lost devices stay
+ * lost.
  *
- * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`.
  */
 pinlane_status pinlane_emulator_clear_faults(const struct pinlane_emulator *emulator);
 
 /**
- * Writes to `count` how many calls of that name the machine's driver has had, those that failed
- * included. `pinlane_emulator_inject` lists the names.
+ * Writes to `count` how many calls with that name the machine's driver has had, including failed
+ * ones. `pinlane_emulator_inject` lists the names.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` or `count` is NULL, or no call has that
- * name; `UNSUPPORTED` in a build without the emulated device.
+ * name.
  *
  * # Safety
  *
@@ -2859,38 +2941,39 @@ pinlane_status pinlane_emulator_calls(const struct pinlane_emulator *emulator,
 
 /**
  * Loses device number `ordinal` of the machine, as a faulty kernel does: every later call on it
- * fails with `cuda_error`, which is sticky, such as 700 (`cudaErrorIllegalAddress`). What is
- * enqueued goes on or never runs, as the seed decides. 4 (`cudaErrorCudartUnloading`) loses all
- * devices, as the end of the process does; calls then have the status `CUDA`, otherwise
- * `DEVICE_LOST`. A lost device stays lost.
+ * fails with `cuda_error`, which is sticky, such as 700 (`cudaErrorIllegalAddress`). Enqueued work
+ * continues or never runs, as the seed decides. 4 (`cudaErrorCudartUnloading`) loses all devices,
+ * as the end of the process does; calls then have the status `CUDA`, otherwise `DEVICE_LOST`. A
+ * lost device stays lost.
  *
- * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that loses no device; `NO_DEVICE`
- * if the machine has no such device; `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that does not lose a device;
+ * `NO_DEVICE` if the machine has no such device.
  */
 pinlane_status pinlane_emulator_lose_device(const struct pinlane_emulator *emulator,
                                             int32_t ordinal,
                                             int32_t cuda_error);
 
 /**
- * Holds the stream up: none of its operations starts until `pinlane_emulator_release`, or until
- * the stream is freed. Who waits for them waits as long. The stream is one of an emulated device.
+ * Stalls the stream: none of its operations starts until `pinlane_emulator_release`, or until the
+ * stream is freed. Calls that wait for them block until then. The stream belongs to an emulated
+ * device.
  *
- * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU, and in a build without the
- * emulated device; `CUDA` for a borrowed stream that does not exist.
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU; `CUDA` for a borrowed stream
+ * that does not exist.
  */
 pinlane_status pinlane_emulator_stall(const struct pinlane_stream *stream);
 
 /**
- * Lets a stream go on that `pinlane_emulator_stall` holds up.
+ * Resumes a stream that `pinlane_emulator_stall` has stalled.
  *
  * Statuses: as for `pinlane_emulator_stall`.
  */
 pinlane_status pinlane_emulator_release(const struct pinlane_stream *stream);
 
 /**
- * Makes the stream slow: each of its operations takes `steps` steps more before it is complete. A
- * step is a call that any thread makes on the machine. Who waits lets as many pass as it takes. 0
- * makes the stream as fast as others. The stream is one of an emulated device. Does not block.
+ * Makes the stream slow: each of its operations takes `steps` more steps before it is complete. A
+ * step is a call that any thread makes on the machine; a wait takes as many steps as it needs. 0
+ * restores the normal speed. The stream belongs to an emulated device. Does not block.
  *
  * Statuses: as for `pinlane_emulator_stall`.
  */
@@ -2899,26 +2982,26 @@ pinlane_status pinlane_emulator_slow(const struct pinlane_stream *stream,
 
 /**
  * Limits how many bytes may be page-locked on the machine at a time, allocated and registered
- * together. A call that asks for more gets `cudaErrorMemoryAllocation`; what there is stays.
+ * together. A call that exceeds the limit gets `cudaErrorMemoryAllocation`; existing memory stays.
  * `SIZE_MAX` lifts the limit. Does not block.
  *
- * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`.
  */
 pinlane_status pinlane_emulator_limit_page_locked(const struct pinlane_emulator *emulator,
                                                   size_t bytes);
 
 /**
- * Changes how many bytes of memory each device of the machine has; what there is stays. Does not
+ * Changes how many bytes of memory each device of the machine has; existing memory stays. Does not
  * block.
  *
- * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_HANDLE`.
  */
 pinlane_status pinlane_emulator_limit_device_memory(const struct pinlane_emulator *emulator,
                                                     size_t bytes);
 
 /**
  * Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it
- * ends, pinlane refuses to enqueue on the stream. The stream is one of an emulated device.
+ * ends, pinlane refuses to enqueue on the stream. The stream belongs to an emulated device.
  *
  * Statuses: as for `pinlane_emulator_stall`; `STREAM_CAPTURING` for the legacy default stream,
  * which cannot be captured; `CUDA` if the stream is being captured.
@@ -2941,43 +3024,16 @@ pinlane_status pinlane_emulator_end_capture(const struct pinlane_stream *stream,
                                             size_t *operations);
 
 /**
- * Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a
- * `cudaEvent_t` of the caller, captured when it was last recorded. The event may belong to any
- * device, and may be destroyed or recorded again when the call has returned. Does not block.
- *
- * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`;
- * `INVALID_VALUE` if `cuda_event` is NULL.
- *
- * # Safety
- *
- * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
- */
-pinlane_status pinlane_stream_wait_event(const struct pinlane_stream *stream, void *cuda_event);
-
-/**
- * Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of
- * the caller: who waits for the event waits for that work. Does not block.
- *
- * Statuses: as for `pinlane_stream_wait_event`; `CUDA` also for an event of another device.
- *
- * # Safety
- *
- * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
- */
-pinlane_status pinlane_stream_record_event(const struct pinlane_stream *stream,
-                                           void *cuda_event);
-
-/**
  * Opens the regular file at `path`, which ends with a NUL, and writes it to `file`. The caller
  * frees it with `pinlane_file_free`. `flags` is 0 or `PINLANE_FILE_DIRECT`. Blocks as opening a
  * file does.
  *
- * If somebody writes to the file meanwhile, a read may give old or new bytes. If somebody cuts it
- * off, a read beyond its end gives a status. Nothing worse happens.
+ * If another program writes to the file during a read, the read may return old or new bytes. If it
+ * truncates the file, a read beyond the end returns a status. There are no other effects.
  *
  * Statuses: `IO` if the file cannot be opened or is not a regular file; `UNSUPPORTED` if the file
- * system has no `O_DIRECT`; `FORKED_PROCESS`; `INVALID_VALUE` if `path` or `file` is NULL, or for
- * unknown flags.
+ * system does not support `O_DIRECT`; `FORKED_PROCESS`; `INVALID_VALUE` if `path` or `file` is
+ * NULL, or for unknown flags.
  *
  * # Safety
  *
@@ -2989,7 +3045,7 @@ pinlane_status pinlane_file_open(const char *path,
                                  struct pinlane_file **file);
 
 /**
- * Writes the present size of the file, in bytes, to `bytes`.
+ * Writes the current size of the file, in bytes, to `bytes`.
  *
  * Statuses: `INVALID_HANDLE`, `IO`; `INVALID_VALUE` if `bytes` is NULL.
  *
@@ -3000,8 +3056,8 @@ pinlane_status pinlane_file_open(const char *path,
 pinlane_status pinlane_file_size(const struct pinlane_file *file, uint64_t *bytes);
 
 /**
- * Reads `bytes` of the file, from `offset` on, into `buffer`, from `buffer_offset` on. Several
- * threads read. Blocks until no device use of that part of the buffer is pending, and until
+ * Reads `bytes` of the file, from `offset` on, into `buffer`, from `buffer_offset` on. Uses
+ * several threads. Blocks until no device use of that part of the buffer is pending, and until
  * everything is read.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `OUT_OF_RANGE` for a range that the file
@@ -3023,7 +3079,7 @@ pinlane_status pinlane_file_free(struct pinlane_file *file);
 
 /**
  * Copies `bytes` of the file, from `offset` on, to the caller's own device memory. Blocks until
- * they are read; the ticket tells when they have arrived. Ordered as `pinlane_upload_slice`.
+ * they are read; the ticket says when they have arrived. Ordered as `pinlane_upload_slice`.
  * `device_pointer` may be NULL if `bytes` is 0; `ticket` may be NULL.
  *
  * Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE` for a range that the file does not have:
@@ -3032,7 +3088,7 @@ pinlane_status pinlane_file_free(struct pinlane_file *file);
  *
  * # Safety
  *
- * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ * - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
@@ -3062,8 +3118,8 @@ pinlane_status pinlane_device_buffer_upload_file(const struct pinlane_stream *st
                                                  struct pinlane_ticket **ticket);
 
 /**
- * Copies `count` ranges of the file to device memory, as one job: the device need not wait between
- * them. It is fastest in the order of the file. Destinations must not overlap. Blocks and is
+ * Copies `count` ranges of the file to device memory, as one job, so the device does not wait
+ * between them. Fastest in the order of the file. Destinations must not overlap. Blocks and is
  * ordered as `pinlane_upload_file`; the ticket is for all ranges. `ranges` may be NULL if `count`
  * is 0; `ticket` may be NULL.
  *
@@ -3085,16 +3141,16 @@ pinlane_status pinlane_upload_file_ranges(const struct pinlane_stream *stream,
 
 /**
  * Begins the caller's own work (a kernel, cuBLAS, NCCL, ...) on `stream`, which uses the `count`
- * buffers of `uses`: makes the stream wait for every pending use that conflicts, and writes what
- * `pinlane_foreign_end` takes to `foreign`. Enqueue all of the work on the stream's
+ * buffers of `uses`: makes the stream wait for every pending use that conflicts, and writes a
+ * handle for `pinlane_foreign_end` to `foreign`. Enqueue all of the work on the stream's
  * `cudaStream_t`, or order it into that, then call `pinlane_foreign_end`. Does not block. `uses`
  * may be NULL if `count` is 0.
  *
  * Until then the buffers are borrowed: other calls that conflict get `BUSY`, on this thread too.
- * Work that only reads a buffer conflicts with no other reader: name what it does not write with
- * `PINLANE_ACCESS_READ`, and any number of threads launch work on shared weights at once. A buffer
- * that is freed meanwhile is freed at the end. So a use is never lost. Work that is never
- * ended keeps its buffers borrowed.
+ * Work that only reads a buffer does not conflict with other readers: name buffers that it does
+ * not write with `PINLANE_ACCESS_READ`, and any number of threads can launch work on shared
+ * weights at once. A buffer that is freed before the end is kept until the end. So a use is never
+ * lost. Work that is never ended keeps its buffers borrowed.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or a use names no buffer, two, or
@@ -3114,7 +3170,7 @@ pinlane_status pinlane_foreign_begin(const struct pinlane_stream *stream,
  * Ends what `pinlane_foreign_begin` began: everything on the stream now counts as a use of the
  * buffers, and later uses wait for it. Frees the handle; NULL is a no-op. Any thread may call it.
  * Does not block, unless the uses cannot be recorded: then it waits for the stream, and if that
- * fails too, the buffers stay borrowed for ever. `ticket`, for the work, may be NULL.
+ * fails too, the buffers stay borrowed forever. `ticket`, for the work, may be NULL.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY` if two threads end it at once, `FORKED_PROCESS`,
  * `INVALID_VALUE` if `ticket` is misaligned: the work has not ended. `STREAM_CAPTURING`,
@@ -3128,32 +3184,8 @@ pinlane_status pinlane_foreign_end(struct pinlane_foreign *foreign,
                                    struct pinlane_ticket **ticket);
 
 /**
- * Calls `function` with `user` on a thread of the CUDA runtime, once all earlier work of the
- * stream is complete. Later work of the stream waits for it. Does not block. `ticket` may be NULL.
- *
- * If this call succeeds, the function is called once; after an error of the device, perhaps never.
- * If this call fails, it is not called.
- *
- * The function must not wait for device work. CUDA calls are forbidden in it, and pinlane's get
- * `UNSUPPORTED`. It may free handles, but not buffers of the caller's own memory. Buffers that it
- * accesses must not be in use elsewhere; the stream's order protects nothing that the host does.
- *
- * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`,
- * `UNSUPPORTED` inside a host function; `INVALID_VALUE` if `function` is NULL.
- *
- * # Safety
- *
- * - `function` may be called with `user`, on any thread, and does not unwind.
- * - `ticket` is NULL or points to a variable.
- */
-pinlane_status pinlane_stream_launch_host(const struct pinlane_stream *stream,
-                                          pinlane_host_function function,
-                                          void *user,
-                                          struct pinlane_ticket **ticket);
-
-/**
  * Makes a pool for `device` and writes it to `pool`. The caller frees it with `pinlane_pool_free`.
- * `options` may be NULL: the defaults. Page-locks nothing yet.
+ * `options` may be NULL: the defaults. Does not page-lock memory yet.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pool` is NULL, the budget is
  * less than a page, the low watermark is above the high one, or for options of an unknown size,
@@ -3170,7 +3202,7 @@ pinlane_status pinlane_pool_create(const struct pinlane_device *device,
 
 /**
  * Writes another handle of the same pool to `clone`. The caller frees it with `pinlane_pool_free`.
- * It is for a part of a program that keeps the pool alive on its own. Does not block.
+ * For a part of a program that keeps the pool alive on its own. Does not block.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `clone` is NULL.
  *
@@ -3195,10 +3227,10 @@ pinlane_status pinlane_pool_is_same(const struct pinlane_pool *pool,
                                     int32_t *same);
 
 /**
- * Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth
+ * Writes to `block_bytes` the size of the block that a request of `bytes` gets. At most an eighth
  * of the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
  *
- * Statuses: `INVALID_VALUE` if no block can hold so many bytes, or `block_bytes` is NULL.
+ * Statuses: `INVALID_VALUE` if no block can hold that many bytes, or `block_bytes` is NULL.
  *
  * # Safety
  *
@@ -3209,9 +3241,9 @@ pinlane_status pinlane_pool_block_bytes(size_t bytes,
 
 /**
  * Gives free memory back to the system until `keep_bytes` of it are left, and writes the number of
- * bytes given back to `released_bytes`, which may be NULL. Keeps what was used last. Takes from
- * the caches of all threads. Memory goes back only if all blocks of a slab are free. Blocks while
- * the CUDA runtime releases it; the runtime may wait for devices.
+ * bytes given back to `released_bytes`, which may be NULL. Keeps the most recently used memory.
+ * Takes from the caches of all threads. Memory goes back only if all blocks of a slab are free.
+ * Blocks while the CUDA runtime releases it; the runtime may wait for devices.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` inside a host function;
  * `INVALID_VALUE` if `released_bytes` is misaligned.
@@ -3228,10 +3260,10 @@ pinlane_status pinlane_pool_trim(const struct pinlane_pool *pool,
  * Allocates `bytes` of page-locked memory, at least 1, and writes the address to `memory`: a
  * multiple of `alignment`, which is a power of two, at most 2 MiB. The caller gives it back with
  * `pinlane_pool_deallocate`, before the pool's last handle is freed: after that it stays allocated
- * for ever. The contents are unspecified. Blocks as `pinlane_buffer_alloc`.
+ * forever. The contents are unspecified. Blocks as `pinlane_buffer_alloc`.
  *
  * This is for allocators, such as `std::pmr`, and for libraries that want an address. The memory
- * is plain: nothing waits for a device that still uses it, as a `pinlane_buffer` does.
+ * is plain: unlike a `pinlane_buffer`, it does not wait for a device that still uses it.
  * `pinlane_upload_slice` and `pinlane_download_slice` copy it at the full speed of the link,
  * `pinlane_upload_pinned` and `pinlane_download_pinned` without waiting. A forked child does not
  * have the memory, and must not touch it.
@@ -3268,27 +3300,27 @@ pinlane_status pinlane_pool_allocate_timeout(const struct pinlane_pool *pool,
  * Gives back memory of `pinlane_pool_allocate`, by any handle of the same pool; NULL is a no-op.
  * Does not block. Copies of the memory by pinlane may be under way: the pool reuses it only when
  * they are complete. The caller's own device work on it must be complete, or recorded with
- * `pinlane_pool_record_use`, which another thread may be running at this moment: the pool may
- * reuse the memory at once. In a forked child it does nothing.
+ * `pinlane_pool_record_use` (which may still run on another thread), because the pool may reuse
+ * the memory at once. In a forked child it does nothing.
  *
  * Statuses: `INVALID_HANDLE`, also for memory that is not of this pool or was given back already;
  * `INVALID_VALUE` for an address inside an allocation. In both cases nothing is freed.
  *
  * # Safety
  *
- * - Nobody uses the memory any more.
+ * - The memory is no longer used.
  */
 pinlane_status pinlane_pool_deallocate(const struct pinlane_pool *pool,
                                        void *memory);
 
 /**
- * Tells the pool that the caller's own CUDA calls on `stream` use memory of
- * `pinlane_pool_allocate`. After the memory is given back, the pool reuses it only when everything
- * on the stream now is complete. `memory` is any address in the allocation, and stands for all of
- * it. Call it after that work is enqueued. For a `cudaStream_t`, borrow it once with
- * `pinlane_stream_borrow`. Does not block.
+ * Records that the caller's own CUDA calls on `stream` use memory of `pinlane_pool_allocate`.
+ * After the memory is given back, the pool reuses it only when everything on the stream now is
+ * complete. `memory` is any address in the allocation; the use counts for all of it. Call it after
+ * that work is enqueued. For a `cudaStream_t`, borrow it once with `pinlane_stream_borrow`. Does
+ * not block.
  *
- * The host may access the memory meanwhile: the caller must know when that is safe.
+ * This does not stop accesses of the host: the caller must know when they are safe.
  *
  * Statuses: `INVALID_HANDLE`, also for memory that is not allocated from this pool; `BUSY` while
  * another thread makes the same call; `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
@@ -3301,8 +3333,8 @@ pinlane_status pinlane_pool_record_use(const struct pinlane_pool *pool,
 /**
  * Frees the handle; NULL is a no-op. When the last handle of the pool and its last buffer are
  * freed, the memory goes back to the system; the call that frees last waits until the devices are
- * done with it. Memory from `pinlane_pool_allocate` that was not given back stays allocated for
- * ever: somebody may still use it.
+ * done with it. Memory from `pinlane_pool_allocate` that was not given back stays allocated
+ * forever, because it may still be in use.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
  */
@@ -3323,8 +3355,8 @@ pinlane_status pinlane_pool_get_stats(const struct pinlane_pool *pool,
 
 /**
  * Writes the statistics of each block size, the smallest first, to `classes[0 .. capacity]`, and
- * the number of block sizes to `count`. If that is more than `capacity`, the rest is left out. To
- * learn the number, call it with `classes` NULL and a `capacity` of 0. Takes a short lock.
+ * the number of block sizes to `count`. If that is more than `capacity`, the rest is omitted. To
+ * get the number, call it with `classes` NULL and a `capacity` of 0. Takes a short lock.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL, or `classes` is while `capacity`
  * is not 0.
@@ -3341,15 +3373,15 @@ pinlane_status pinlane_pool_get_class_stats(const struct pinlane_pool *pool,
 
 /**
  * Writes the pool's statistics to `buffer`, as a text in `format`, one of `PINLANE_STATS_*`. At
- * most `capacity` bytes are written, with the terminating NUL; a longer text is cut off. `needed`,
- * which may be NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if
- * `capacity` is 0. The next text may need more bytes. Takes a short lock.
+ * most `capacity` bytes are written, with the terminating NUL; a longer text is truncated.
+ * `needed`, which may be NULL, gets the number of bytes that the whole text needs. `buffer` may be
+ * NULL if `capacity` is 0. The next text may need more bytes. Takes a short lock.
  *
- * Metrics for Prometheus have the label `pool` with the value `name`, which may be NULL: empty.
- * The other formats do not look at it. One response may describe a metric only once: for several
- * pools use `pinlane_pools_prometheus`. The metrics are gauges and counters:
- * `pinlane_pool_live_bytes`, `pinlane_pool_wait_seconds_total` and others, and
- * `pinlane_pool_class_blocks` and others with a second label, `block_bytes`.
+ * Metrics for Prometheus have the label `pool` with the value `name`; NULL means an empty name.
+ * The other formats ignore it. One response may describe a metric only once: for several pools use
+ * `pinlane_pools_prometheus`. The metrics are gauges and counters: `pinlane_pool_live_bytes`,
+ * `pinlane_pool_wait_seconds_total` and others, and `pinlane_pool_class_blocks` and others with a
+ * second label, `block_bytes`.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for an unknown format, or if `buffer` is NULL while
  * `capacity` is not 0.
@@ -3397,20 +3429,20 @@ pinlane_status pinlane_pools_prometheus(const struct pinlane_pool *const *pools,
  * `pinlane_prefetch_free`. `options` may be NULL: the defaults. Does not wait for the first batch.
  *
  * Batches that are filled, and those of a few KiB, go through blocks of `pool`, two for each
- * thread. Larger slices of pageable memory go as by `pinlane_upload_slice`.
+ * thread. Larger slices of pageable memory are copied as by `pinlane_upload_slice`.
  *
  * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `FORKED_PROCESS`, `CUDA`,
- * `WRONG_DEVICE` if the pool is of another emulated machine than the stream, or of a GPU;
- * `UNSUPPORTED` if no thread can be started; `INVALID_VALUE` if `producer`, its `next` or its
- * `describe`, or `prefetch` is NULL, for a depth or number of workers out of range, or for structs
- * of an unknown size or flag. After an error no function of the producer is called any more; some
- * may have been called.
+ * `WRONG_DEVICE` if the pool and the stream belong to different emulated machines, or one of them
+ * to a GPU; `UNSUPPORTED` if no thread can be started; `INVALID_VALUE` if `producer`, its `next`
+ * or its `describe`, or `prefetch` is NULL, for a depth or number of workers out of range, or for
+ * structs of an unknown size or flag. After an error no function of the producer is called any
+ * more; some may have been called.
  *
  * # Safety
  *
  * - `producer` is NULL or points to an initialised struct whose `size` member is right. Its
  *   functions may be called as it says, on any thread, until `pinlane_prefetch_free` returns `OK`.
- *   They do not unwind. What they write is as it says.
+ *   They do not unwind. They write what it says.
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  * - `prefetch` is NULL or points to a variable.
  */
@@ -3422,18 +3454,20 @@ pinlane_status pinlane_prefetch_create(const struct pinlane_pool *pool,
 
 /**
  * Writes the next batch to `batch`: a buffer in the memory of the device. The caller frees it with
- * `pinlane_device_buffer_free`, and asks for its slices with `pinlane_device_batch_slice`. Blocks
- * until the batch is on its way, and makes the stream wait, on the device, until it is there.
+ * `pinlane_device_buffer_free`, and finds its slices with `pinlane_device_batch_slice`. Blocks
+ * until the copy of the batch is enqueued, and makes the stream wait, on the device, until it is
+ * complete.
  *
- * Work on the stream is ordered after the copy, also work that pinlane does not know of. Work on
- * other streams is ordered if it uses the buffer, as with any buffer. Freeing the buffer does not
- * wait: its memory serves a later batch, behind all that the stream has been given by then.
+ * All work on the stream is ordered after the copy, including work that pinlane does not know of.
+ * Work on other streams is ordered if it uses the buffer, as with any buffer. Freeing the buffer
+ * does not wait: its memory is reused for a later batch, after all work that is on the stream by
+ * then.
  *
- * What went wrong with a batch takes its place, and the next call gives the next batch. Status
+ * A failure takes the place of its batch, and the next call returns the next batch. Status
  * `PRODUCER` if the producer failed, `END` if there are no more batches, `CANCELLED` if another
- * thread frees the prefetch meanwhile.
+ * thread frees the prefetch during the call.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY` while another call asks for a batch, `FORKED_PROCESS`,
+ * Statuses: `INVALID_HANDLE`, `BUSY` while another call waits for a batch, `FORKED_PROCESS`,
  * `OUT_OF_DEVICE_MEMORY`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `DEVICE_LOST`, `CUDA`;
  * `INVALID_VALUE` if `batch` is NULL, or two slices of a batch have one name. `STREAM_CAPTURING`,
  * `WRONG_THREAD`, `UNSUPPORTED` inside a host function: the batch is kept for the next call.
@@ -3447,7 +3481,7 @@ pinlane_status pinlane_prefetch_next(const struct pinlane_prefetch *prefetch,
 
 /**
  * As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no
- * batch is ready then; it is left for a later call.
+ * batch is ready then; the batch stays for a later call.
  *
  * # Safety
  *
@@ -3458,9 +3492,9 @@ pinlane_status pinlane_prefetch_next_timeout(const struct pinlane_prefetch *pref
                                              struct pinlane_device_buffer **batch);
 
 /**
- * As `pinlane_prefetch_next`, but gives the batch to `prefetched`, with `user`, when it is on its
- * way. Does not block. Until then other calls that ask for a batch get `BUSY`. `request`, with
- * which the call can be withdrawn, may be NULL; the batch is then left for a later call.
+ * As `pinlane_prefetch_next`, but passes the batch to `prefetched`, with `user`, when its copy is
+ * enqueued. Does not block. Until then other calls for a batch get `BUSY`. `request`, which can
+ * withdraw the call, may be NULL. After a withdrawal the batch stays for a later call.
  *
  * If this call succeeds, `prefetched` is called exactly once, perhaps before this call returns. If
  * it fails, `prefetched` is never called. `prefetched` gets the statuses of
@@ -3481,8 +3515,8 @@ pinlane_status pinlane_prefetch_next_async(const struct pinlane_prefetch *prefet
 
 /**
  * Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may
- * ask at any time. The counters are read one by one: while the pipeline runs they may be of
- * different moments. Does not block.
+ * call this at any time. Each counter is read separately, so while the pipeline runs they may not
+ * match each other. Does not block.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `progress` is NULL or its size is unknown.
  *
@@ -3496,9 +3530,9 @@ pinlane_status pinlane_prefetch_get_progress(const struct pinlane_prefetch *pref
 /**
  * Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions
  * that are being called have returned, and every batch that was begun is released: then none is
- * called any more. Copies that the threads are making are finished first; these may wait for what
- * the stream has been given. Batches that the consumer has live on. A call on another thread that
- * waits for a batch returns `CANCELLED`.
+ * called any more. Running copies are finished first, and may wait for work on the stream. Batches
+ * that the consumer has stay valid. A call on another thread that waits for a batch returns
+ * `CANCELLED`.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a prefetch; `UNSUPPORTED` inside
  * a function of the prefetch's own producer, or inside a host function: nothing has happened.
@@ -3506,10 +3540,11 @@ pinlane_status pinlane_prefetch_get_progress(const struct pinlane_prefetch *pref
 pinlane_status pinlane_prefetch_free(struct pinlane_prefetch *prefetch);
 
 /**
- * Writes the batch's place in the order in which the producer began them, from 0, to `index`.
+ * Writes to `index` the number of the batch, from 0, in the order in which the producer began
+ * them.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer
- * that no prefetch gave, or `index` is NULL.
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is not a buffer
+ * of a prefetch, or `index` is NULL.
  *
  * # Safety
  *
@@ -3519,8 +3554,8 @@ pinlane_status pinlane_device_batch_index(const struct pinlane_device_buffer *ba
                                           uint64_t *index);
 
 /**
- * Writes a ticket that tells when the batch is on the device to `ticket`. The caller frees it with
- * `pinlane_ticket_free`. The stream of the prefetch waits for the batch anyway.
+ * Writes to `ticket` a ticket that is complete when the batch is on the device. The caller frees
+ * it with `pinlane_ticket_free`. The stream of the prefetch waits for the batch anyway.
  *
  * Statuses: as for `pinlane_device_batch_index`.
  *
@@ -3545,11 +3580,11 @@ pinlane_status pinlane_device_batch_count(const struct pinlane_device_buffer *ba
 
 /**
  * Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating
- * NUL. A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to
- * `needed`, which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in
+ * NUL. A longer name is truncated. Writes to `needed`, which may be NULL, how many bytes the whole
+ * name needs, with the NUL. `buffer` may be NULL if `capacity` is 0. Slices have the order in
  * which the producer described them.
  *
- * Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices;
+ * Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are fewer slices;
  * `INVALID_VALUE` also if `buffer` is NULL, or `needed` is misaligned.
  *
  * # Safety
@@ -3564,8 +3599,8 @@ pinlane_status pinlane_device_batch_name(const struct pinlane_device_buffer *bat
                                          size_t *needed);
 
 /**
- * Writes to `offset` where in the buffer the slice of that name begins, a multiple of 256 and of
- * its element's size, and to `bytes` how large it is. An unnamed slice has its number as name.
+ * Writes to `offset` the offset of the slice with that name in the buffer, a multiple of 256 and
+ * of its element's size, and to `bytes` its size. The name of an unnamed slice is its number.
  *
  * Statuses: as for `pinlane_device_batch_index`; `INVALID_VALUE` also if the batch has no slice of
  * that name, or a pointer is NULL.
@@ -3581,7 +3616,7 @@ pinlane_status pinlane_device_batch_slice(const struct pinlane_device_buffer *ba
                                           size_t *bytes);
 
 /**
- * Makes a recording of nothing yet, whose time begins now, and writes it to `recording`. The
+ * Makes a recording without devices, whose time begins now, and writes it to `recording`. The
  * caller frees it with `pinlane_recording_free`.
  *
  * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` if `recording` is NULL.
@@ -3593,31 +3628,31 @@ pinlane_status pinlane_device_batch_slice(const struct pinlane_device_buffer *ba
 pinlane_status pinlane_recording_create(struct pinlane_recording **recording);
 
 /**
- * Notes in `recording` what happens on the device from now on: on all its streams, in its pools,
- * and on the threads that help. Several devices may share a recording. Does not block; but the
- * first work of the device that is noted waits once, to set its clock beside the host's.
+ * Records the work of the device in `recording` from now on: on all its streams, in its pools, and
+ * on helper threads. Several devices may share a recording. Does not block, but the first recorded
+ * work of the device waits once, to relate its clock to the host's.
  *
- * A device that is not recorded pays one branch for each call. While it is, each operation of a
- * stream has two more events.
+ * A device that is not recorded pays one branch for each call. While it is recorded, each
+ * operation of a stream has two more events.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` while another recording
- * notes the device, or if this one was stopped.
+ * records the device, or if this one was stopped.
  */
 pinlane_status pinlane_device_record(const struct pinlane_device *device,
                                      struct pinlane_recording *recording);
 
 /**
- * Ends the recording. What was noted can be written from then on. Blocks until all recorded work
- * is complete. Does nothing if the recording was stopped before.
+ * Ends the recording, which can then be written. Blocks until all recorded work is complete. Does
+ * nothing if the recording was stopped before.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host function: the
- * recording goes on.
+ * recording continues.
  */
 pinlane_status pinlane_recording_stop(struct pinlane_recording *recording);
 
 /**
- * Writes how many spans were noted to `spans`, and to `missing` how much is not there: operations
- * whose device could not tell their times (it was lost, or the stream was being captured), and
+ * Writes the number of recorded spans to `spans`, and the number of missing ones to `missing`:
+ * operations whose times are unknown (the device was lost, or the stream was being captured), and
  * spans beyond the first million. Either may be NULL.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` while the recording is running.
@@ -3631,9 +3666,9 @@ pinlane_status pinlane_recording_counts(const struct pinlane_recording *recordin
                                         size_t *missing);
 
 /**
- * Writes what was noted to the file at `path`, which ends with a NUL, in that `format`, one of
- * `PINLANE_TRACE_*`. A file that is there is replaced. Blocks as writing a file does. May be
- * called again, in another format too.
+ * Writes the recording to the file at `path`, which ends with a NUL, in `format`, one of
+ * `PINLANE_TRACE_*`. Replaces an existing file. Blocks as writing a file does. May be called
+ * again, even with another format.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` while the recording is running, for an
  * unknown format, or if `path` is NULL; `IO` if the file cannot be written. A file that cannot be
@@ -3648,8 +3683,8 @@ pinlane_status pinlane_recording_write(const struct pinlane_recording *recording
                                        const char *path);
 
 /**
- * Frees the recording; NULL is a no-op. One that is running ends, and what it has noted is
- * forgotten. Does not block.
+ * Frees the recording; NULL is a no-op. A running recording ends, and its notes are dropped. Does
+ * not block.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a recording.
  */
@@ -3657,14 +3692,15 @@ pinlane_status pinlane_recording_free(struct pinlane_recording *recording);
 
 /**
  * Withdraws the request: its callback is called with `CANCELLED`, by a thread of pinlane. If the
- * outcome is known already, nothing happens: the callback gets it, or has got it. Does not block.
+ * outcome is known already, nothing happens: the callback gets it, or has received it. Does not
+ * block.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
  */
 pinlane_status pinlane_request_cancel(const struct pinlane_request *request);
 
 /**
- * Frees the handle; NULL is a no-op. The request goes on, and its callback is called.
+ * Frees the handle; NULL is a no-op. The request continues, and its callback is called.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a request.
  */
@@ -3672,15 +3708,15 @@ pinlane_status pinlane_request_free(struct pinlane_request *request);
 
 /**
  * Copies `bytes` of pageable memory, from `src` on, to the caller's own device memory. Returns
- * when `src` may be reused; the ticket tells when the data has arrived. Ordered on `stream`; the
+ * when `src` may be reused; the ticket says when the data has arrived. Ordered on `stream`; the
  * caller orders other work on the device memory. `src` and `device_pointer` may be NULL if `bytes`
  * is 0; `ticket` may be NULL.
  *
  * A small copy, of at most 64 KiB unless `pinlane_device_set_staging` says otherwise, does not
  * block. A larger one goes through page-locked slots, which several threads fill while the device
  * copies. The call first waits until the stream has reached it, and returns when nearly all of the
- * data is on the device. Memory of a pool (`pinlane_pool_allocate`, or that of a buffer) goes
- * through no slots: the device copies it as it is, and the call returns when that is done.
+ * data is on the device. Memory of a pool (`pinlane_pool_allocate`, or that of a buffer) does not
+ * go through slots: the device copies it directly, and the call returns when the copy is complete.
  *
  * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
  * `OUT_OF_HOST_MEMORY` if no memory can be page-locked; `INVALID_VALUE` if a pointer is NULL or
@@ -3689,8 +3725,9 @@ pinlane_status pinlane_request_free(struct pinlane_request *request);
  *
  * # Safety
  *
- * - `src` is NULL or points to `bytes` readable bytes, which nobody writes until the call returns.
- * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ * - `src` is NULL or points to `bytes` readable bytes, which are not written until the call
+ *   returns.
+ * - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
@@ -3710,8 +3747,8 @@ pinlane_status pinlane_upload_slice(const struct pinlane_stream *stream,
  *
  * # Safety
  *
- * - `device_pointer` is device memory of the stream's device, of `bytes` at least.
- * - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call
+ * - `device_pointer` is device memory of the stream's device, of at least `bytes`.
+ * - `dst` is NULL or points to `bytes` writable bytes, which no other code accesses until the call
  *   returns.
  */
 pinlane_status pinlane_download_slice(const struct pinlane_stream *stream,
@@ -3728,7 +3765,8 @@ pinlane_status pinlane_download_slice(const struct pinlane_stream *stream,
  *
  * # Safety
  *
- * - `src` is NULL or points to `bytes` readable bytes, which nobody writes until the call returns.
+ * - `src` is NULL or points to `bytes` readable bytes, which are not written until the call
+ *   returns.
  * - `ticket` is NULL or points to a variable.
  */
 pinlane_status pinlane_device_buffer_upload_slice(const struct pinlane_stream *stream,
@@ -3746,7 +3784,7 @@ pinlane_status pinlane_device_buffer_upload_slice(const struct pinlane_stream *s
  *
  * # Safety
  *
- * - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call
+ * - `dst` is NULL or points to `bytes` writable bytes, which no other code accesses until the call
  *   returns.
  */
 pinlane_status pinlane_device_buffer_download_slice(const struct pinlane_stream *stream,
@@ -3757,14 +3795,14 @@ pinlane_status pinlane_device_buffer_download_slice(const struct pinlane_stream 
 
 /**
  * Copies `bytes` of memory of a pool, from `src` on, to the caller's own device memory. Does not
- * block. It is for memory that is known by its address only: of `pinlane_pool_allocate`, which is
- * that of containers too, or of a buffer of a pool. The pool may be of any device. Ordered on
+ * block. For memory that is known only by its address: memory of `pinlane_pool_allocate`, for
+ * example of a container, or of a buffer of a pool. The pool may be of any device. Ordered on
  * `stream`, and after the copies to that memory that pinlane has enqueued before; the caller
  * orders other work on the device memory. `src` and `device_pointer` may be NULL if `bytes` is 0;
  * `ticket` may be NULL.
  *
  * The memory may be freed right after the call: the pool reuses it only when the copy is complete.
- * It must not be written before that, which the ticket tells.
+ * It must not be written before the ticket is complete.
  *
  * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`;
  * `INVALID_VALUE` if a pointer is NULL, the size overflows, or the bytes do not lie in one
@@ -3774,8 +3812,8 @@ pinlane_status pinlane_device_buffer_download_slice(const struct pinlane_stream 
  * # Safety
  *
  * - `src` is NULL, or `bytes` from `src` on are not freed before the call returns.
- * - Nobody writes to them until the copy is complete.
- * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ * - They are not written until the copy is complete.
+ * - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
@@ -3787,18 +3825,18 @@ pinlane_status pinlane_upload_pinned(const struct pinlane_stream *stream,
 
 /**
  * Copies `bytes` from the caller's own device memory to memory of a pool, from `dst` on. Does not
- * block. The memory must not be read or written before the copy is complete, which the ticket
- * tells. Otherwise as `pinlane_upload_pinned`; ordered after all copies from and to that memory
- * that pinlane has enqueued before.
+ * block. The memory must not be read or written before the ticket is complete. Otherwise as
+ * `pinlane_upload_pinned`; ordered after all copies from and to that memory that pinlane has
+ * enqueued before.
  *
  * Statuses: as for `pinlane_upload_pinned`.
  *
  * # Safety
  *
- * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ * - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
  *   allocated until the copy is complete.
  * - `dst` is NULL, or `bytes` from `dst` on are not freed before the call returns.
- * - Nobody accesses them until the copy is complete.
+ * - They are not accessed until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
 pinlane_status pinlane_download_pinned(const struct pinlane_stream *stream,
@@ -3817,7 +3855,7 @@ pinlane_status pinlane_download_pinned(const struct pinlane_stream *stream,
  * # Safety
  *
  * - `src` is NULL, or `bytes` from `src` on are not freed before the call returns.
- * - Nobody writes to them until the copy is complete.
+ * - They are not written until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
 pinlane_status pinlane_device_buffer_upload_pinned(const struct pinlane_stream *stream,
@@ -3836,7 +3874,7 @@ pinlane_status pinlane_device_buffer_upload_pinned(const struct pinlane_stream *
  * # Safety
  *
  * - `dst` is NULL, or `bytes` from `dst` on are not freed before the call returns.
- * - Nobody accesses them until the copy is complete.
+ * - They are not accessed until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
 pinlane_status pinlane_device_buffer_download_pinned(const struct pinlane_stream *stream,
@@ -3863,18 +3901,18 @@ pinlane_status pinlane_device_set_staging(const struct pinlane_device *device,
                                           const struct pinlane_staging_options *options);
 
 /**
- * Begins, on a thread of its own, what the first large copy of pageable memory or of a file would
- * otherwise wait for: page-locks the memory that the options of staging name (32 MiB by default),
- * and starts copy threads. Returns at once, so that a program can read a header or allocate device
- * memory meanwhile. Call it after `pinlane_device_set_staging`. What fails on that thread is made
- * up for by the first copy, or fails there; once more does no harm.
+ * Prepares large copies of pageable memory and of files in advance, on an extra thread: page-locks
+ * the memory of the staging options (32 MiB by default), and starts copy threads. Otherwise the
+ * first such copy waits for that. Returns at once, so the program can read a header or allocate
+ * device memory at the same time. Call it after `pinlane_device_set_staging`. If it fails on that
+ * thread, the first copy tries again and reports the error. Calling it again is harmless.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
  */
 pinlane_status pinlane_device_warm_up(const struct pinlane_device *device);
 
 /**
- * Makes this the copy team of the process, which all devices share. Running copies end with the
+ * Makes this the copy team of the process, which all devices share. Running copies finish with the
  * former team. `options` may be NULL: the defaults. Threads start when the first large copy needs
  * them.
  *
@@ -3891,15 +3929,15 @@ pinlane_status pinlane_copy_team_install(const struct pinlane_copy_team_options 
 /**
  * The message of this thread's last pinlane call that failed: which call, what was found, what to
  * do. Empty if none has failed. Never NULL. Valid until the thread's next pinlane call. While the
- * thread ends (in destructors of thread-local variables, or after `main`) it only says what the
- * status means.
+ * thread ends (in destructors of thread-local variables, or after `main`) it contains only the
+ * meaning of the status.
  */
 const char *pinlane_last_error(void);
 
 /**
  * Makes `message` this thread's last message, as if a call had failed with `status`, and returns
- * `status`. It is for wrappers in other languages that check something themselves. The text is
- * copied. NULL stands for what the status means.
+ * `status`. For wrappers in other languages with checks of their own. The text is copied. NULL
+ * means the meaning of the status.
  *
  * # Safety
  *
@@ -3915,14 +3953,14 @@ pinlane_status pinlane_set_last_error(pinlane_status status,
 int32_t pinlane_last_cuda_error(void);
 
 /**
- * What the program's own producer returned, behind this thread's last pinlane call that failed; 0
+ * What the program's own producer returned, if it caused this thread's last failed pinlane call; 0
  * if no function of a `pinlane_producer` was the cause.
  */
 int32_t pinlane_last_producer_error(void);
 
 /**
  * The name of a status, such as "PINLANE_STATUS_BUSY", or "PINLANE_STATUS_UNKNOWN" for a number
- * that is no status. A constant string, never NULL.
+ * that is not a status. A constant string, never NULL.
  */
 const char *pinlane_status_name(pinlane_status status);
 
@@ -3979,7 +4017,7 @@ pinlane_status pinlane_stream_borrow(const struct pinlane_device *device,
 pinlane_status pinlane_stream_native(const struct pinlane_stream *stream, void **cuda_stream);
 
 /**
- * Writes the number of the device that the stream belongs to to `ordinal`.
+ * Writes to `ordinal` the number of the device that the stream belongs to.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `ordinal` is NULL.
  *
@@ -3991,7 +4029,7 @@ pinlane_status pinlane_stream_device_ordinal(const struct pinlane_stream *stream
                                              int32_t *ordinal);
 
 /**
- * Writes the device that the stream belongs to to `device`. The caller frees it with
+ * Writes to `device` the device that the stream belongs to. The caller frees it with
  * `pinlane_device_free`.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `device` is NULL.
@@ -4013,7 +4051,7 @@ pinlane_status pinlane_stream_synchronize(const struct pinlane_stream *stream);
 
 /**
  * Writes a ticket for everything enqueued on the stream so far to `ticket`. The caller frees it
- * with `pinlane_ticket_free`. Does not block. If `ticket` is NULL nothing is written.
+ * with `pinlane_ticket_free`. Does not block. If `ticket` is NULL, nothing is written.
  *
  * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`.
  *
@@ -4050,8 +4088,60 @@ pinlane_status pinlane_stream_busy(const struct pinlane_stream *stream,
                                    struct pinlane_ticket **ticket);
 
 /**
- * Frees the handle; NULL is a no-op. Returns at once: work that is enqueued already is executed,
- * and the buffers that it uses stay alive until then.
+ * Calls `function` with `user` on a thread of the CUDA runtime, after all earlier work of the
+ * stream is complete. Later work of the stream waits for it. Does not block. `ticket` may be NULL.
+ *
+ * If this call succeeds, the function is called once, or never after an error of the device. If
+ * this call fails, it is not called.
+ *
+ * The function must not wait for device work. CUDA calls are forbidden in it, and pinlane's get
+ * `UNSUPPORTED`. It may free handles, but not buffers of the caller's own memory. Buffers that it
+ * accesses must not be in use elsewhere, because the stream's order does not protect accesses of
+ * the host.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`,
+ * `UNSUPPORTED` inside a host function; `INVALID_VALUE` if `function` is NULL.
+ *
+ * # Safety
+ *
+ * - `function` may be called with `user`, on any thread, and does not unwind.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_launch_host(const struct pinlane_stream *stream,
+                                          pinlane_host_function function,
+                                          void *user,
+                                          struct pinlane_ticket **ticket);
+
+/**
+ * Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a
+ * `cudaEvent_t` of the caller, captured when it was last recorded. The event may belong to any
+ * device, and may be destroyed or recorded again when the call has returned. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`;
+ * `INVALID_VALUE` if `cuda_event` is NULL.
+ *
+ * # Safety
+ *
+ * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+ */
+pinlane_status pinlane_stream_wait_event(const struct pinlane_stream *stream, void *cuda_event);
+
+/**
+ * Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of the
+ * caller: a wait for the event waits for that work. Does not block.
+ *
+ * Statuses: as for `pinlane_stream_wait_event`; `CUDA` also for an event of another device.
+ *
+ * # Safety
+ *
+ * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+ */
+pinlane_status pinlane_stream_record_event(const struct pinlane_stream *stream,
+                                           void *cuda_event);
+
+/**
+ * Frees the handle; NULL is a no-op. Returns at once: enqueued work is still executed, and the
+ * buffers that it uses stay alive until then.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a stream.
  */
@@ -4083,9 +4173,8 @@ pinlane_status pinlane_ticket_wait_timeout(const struct pinlane_ticket *ticket,
 pinlane_status pinlane_ticket_is_done(const struct pinlane_ticket *ticket, int32_t *done);
 
 /**
- * Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does
- * not block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn,
- * may be NULL.
+ * Calls `completed` with `user` when the operation of `ticket` is complete, or has failed. Does
+ * not block. The ticket may be freed before. `request`, which can withdraw the call, may be NULL.
  *
  * If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
  * it fails, `completed` is never called.
@@ -4121,7 +4210,7 @@ pinlane_status pinlane_ticket_free(struct pinlane_ticket *ticket);
  *
  * # Safety
  *
- * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ * - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
@@ -4141,7 +4230,7 @@ pinlane_status pinlane_upload(const struct pinlane_stream *stream,
  *
  * # Safety
  *
- * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ * - `device_pointer` is device memory of the stream's device, of at least `bytes`, and stays
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
@@ -4266,6 +4355,40 @@ pinlane_status pinlane_checksum(const void *data,
                                 size_t bytes,
                                 uint64_t *sum);
 
+/* Initialisers of the structs that begin with their size. */
+#define PINLANE_BATCH_OPTIONS_INIT \
+  { sizeof(pinlane_batch_options), PINLANE_ROUTE_AUTOMATIC, 0 }
+#define PINLANE_INDICES_INIT \
+  { sizeof(pinlane_indices), PINLANE_INDEX_U32, 0, NULL, 0, NULL, 0 }
+#define PINLANE_DLPACK_OPTIONS_INIT \
+  { sizeof(pinlane_dlpack_options), NULL, NULL, 0, 1, 8, 1, 0, PINLANE_DLPACK_CPU, 0, NULL }
+#define PINLANE_EXPLORATION_INIT \
+  { sizeof(pinlane_exploration), 0, 0, 1, 1000, NULL, 1, 0 }
+#define PINLANE_EXPLORED_INIT \
+  { sizeof(pinlane_explored), 0, 0, 0, 0, 0, 0 }
+#define PINLANE_EMULATOR_OPTIONS_INIT \
+  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0, 0, NULL, 0, \
+    3, 0, 0 }
+#define PINLANE_EMULATOR_USAGE_INIT \
+  { sizeof(pinlane_emulator_usage), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_POOL_OPTIONS_INIT \
+  { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
+#define PINLANE_POOL_STATS_INIT \
+  { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+    0, 0, 0, 0 }
+#define PINLANE_PREFETCH_OPTIONS_INIT \
+  { sizeof(pinlane_prefetch_options), 0, 0, 0, 0 }
+#define PINLANE_PREFETCH_PROGRESS_INIT \
+  { sizeof(pinlane_prefetch_progress), 0, 0, 0, 0 }
+#define PINLANE_PRODUCER_INIT \
+  { sizeof(pinlane_producer), NULL, NULL, NULL, NULL, NULL }
+#define PINLANE_STAGING_OPTIONS_INIT \
+  { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_COPY_TEAM_OPTIONS_INIT \
+  { sizeof(pinlane_copy_team_options), NULL, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_STREAM_OPTIONS_INIT \
+  { sizeof(pinlane_stream_options), 0, 0 }
+
 /**
  * Each writes what the `_INIT` macro of its struct holds, for languages that have no macros. `size`
  * is the size of the struct in the caller's header: `sizeof *pointer`. No more bytes are written.
@@ -4277,21 +4400,21 @@ pinlane_status pinlane_checksum(const void *data,
  *
  * - `pointer` is NULL or points to `size` bytes.
  */
-pinlane_status pinlane_emulator_options_init(pinlane_emulator_options *pointer, size_t size);
-pinlane_status pinlane_emulator_usage_init(pinlane_emulator_usage *pointer, size_t size);
-pinlane_status pinlane_exploration_init(pinlane_exploration *pointer, size_t size);
-pinlane_status pinlane_explored_init(pinlane_explored *pointer, size_t size);
-pinlane_status pinlane_stream_options_init(pinlane_stream_options *pointer, size_t size);
-pinlane_status pinlane_pool_options_init(pinlane_pool_options *pointer, size_t size);
-pinlane_status pinlane_pool_stats_init(pinlane_pool_stats *pointer, size_t size);
-pinlane_status pinlane_dlpack_options_init(pinlane_dlpack_options *pointer, size_t size);
 pinlane_status pinlane_batch_options_init(pinlane_batch_options *pointer, size_t size);
 pinlane_status pinlane_indices_init(pinlane_indices *pointer, size_t size);
-pinlane_status pinlane_staging_options_init(pinlane_staging_options *pointer, size_t size);
-pinlane_status pinlane_copy_team_options_init(pinlane_copy_team_options *pointer, size_t size);
-pinlane_status pinlane_producer_init(pinlane_producer *pointer, size_t size);
+pinlane_status pinlane_dlpack_options_init(pinlane_dlpack_options *pointer, size_t size);
+pinlane_status pinlane_exploration_init(pinlane_exploration *pointer, size_t size);
+pinlane_status pinlane_explored_init(pinlane_explored *pointer, size_t size);
+pinlane_status pinlane_emulator_options_init(pinlane_emulator_options *pointer, size_t size);
+pinlane_status pinlane_emulator_usage_init(pinlane_emulator_usage *pointer, size_t size);
+pinlane_status pinlane_pool_options_init(pinlane_pool_options *pointer, size_t size);
+pinlane_status pinlane_pool_stats_init(pinlane_pool_stats *pointer, size_t size);
 pinlane_status pinlane_prefetch_options_init(pinlane_prefetch_options *pointer, size_t size);
 pinlane_status pinlane_prefetch_progress_init(pinlane_prefetch_progress *pointer, size_t size);
+pinlane_status pinlane_producer_init(pinlane_producer *pointer, size_t size);
+pinlane_status pinlane_staging_options_init(pinlane_staging_options *pointer, size_t size);
+pinlane_status pinlane_copy_team_options_init(pinlane_copy_team_options *pointer, size_t size);
+pinlane_status pinlane_stream_options_init(pinlane_stream_options *pointer, size_t size);
 
 #ifdef __cplusplus
 } // extern "C"
