@@ -15,6 +15,17 @@ pub enum Way {
     D2H = 2,
 }
 
+/// Lines of `width` bytes, a pitch apart on each side.
+#[derive(Clone, Copy)]
+pub struct Lines {
+    pub dst: *mut u8,
+    pub dst_pitch: usize,
+    pub src: *const u8,
+    pub src_pitch: usize,
+    pub width: usize,
+    pub height: usize,
+}
+
 #[cfg(pinlane_toolkit)]
 mod linked {
     use std::ffi::c_void;
@@ -22,7 +33,7 @@ mod linked {
 
     use pinlane::Stream;
 
-    use super::Way;
+    use super::{Lines, Way};
 
     const PORTABLE: u32 = 1; // cudaHostAllocPortable
 
@@ -42,6 +53,16 @@ mod linked {
             src: *const c_void,
             src_device: i32,
             bytes: usize,
+            stream: *mut c_void,
+        ) -> i32;
+        fn cudaMemcpy2DAsync(
+            dst: *mut c_void,
+            dst_pitch: usize,
+            src: *const c_void,
+            src_pitch: usize,
+            width: usize,
+            height: usize,
+            kind: i32,
             stream: *mut c_void,
         ) -> i32;
         fn cudaHostAlloc(ptr: *mut *mut c_void, bytes: usize, flags: u32) -> i32;
@@ -74,6 +95,19 @@ mod linked {
         // SAFETY: the caller's precondition.
         let code = unsafe { cudaMemcpyAsync(dst.cast(), src.cast(), bytes, way as i32, stream) };
         assert_eq!(code, 0, "cudaMemcpyAsync");
+    }
+
+    /// # Safety
+    ///
+    /// * The preconditions of `cudaMemcpy2DAsync`.
+    pub unsafe fn copy_lines(lines: Lines, way: Way, stream: &Stream) {
+        let Lines { dst, dst_pitch, src, src_pitch, width, height } = lines;
+        let (dst, src, stream) = (dst.cast(), src.cast(), stream.as_raw());
+        // SAFETY: the caller's precondition.
+        let code = unsafe {
+            cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, height, way as i32, stream)
+        };
+        assert_eq!(code, 0, "cudaMemcpy2DAsync");
     }
 
     /// # Safety
@@ -112,21 +146,45 @@ mod looked_up {
 
     use pinlane::Stream;
 
-    use super::Way;
+    use super::{Lines, Way};
 
     const PORTABLE: u32 = 1; // CU_MEMHOSTALLOC_PORTABLE
 
     type Copy = unsafe extern "C" fn(u64, u64, usize, *mut c_void) -> i32;
     type CopyAndWait = unsafe extern "C" fn(u64, u64, usize) -> i32;
+    type CopyLines = unsafe extern "C" fn(*const Plane, *mut c_void) -> i32;
     type CopyPeer = unsafe extern "C" fn(u64, usize, u64, usize, usize, *mut c_void) -> i32;
     type HostAlloc = unsafe extern "C" fn(*mut *mut c_void, usize, u32) -> i32;
     type HostFree = unsafe extern "C" fn(*mut c_void) -> i32;
     type Retain = unsafe extern "C" fn(*mut usize, i32) -> i32;
     type SetCurrent = unsafe extern "C" fn(usize) -> i32;
 
+    /// `CUDA_MEMCPY2D` of CUDA 3.2 and later.
+    #[repr(C)]
+    struct Plane {
+        src_x: usize,
+        src_y: usize,
+        src: Place,
+        dst_x: usize,
+        dst_y: usize,
+        dst: Place,
+        width: usize,
+        height: usize,
+    }
+
+    #[repr(C)]
+    struct Place {
+        kind: u32,
+        host: *mut c_void,
+        device: u64,
+        array: *mut c_void,
+        pitch: usize,
+    }
+
     struct Functions {
         copy: Copy,
         copy_and_wait: CopyAndWait,
+        copy_lines: CopyLines,
         copy_peer: CopyPeer,
         host_alloc: HostAlloc,
         host_free: HostFree,
@@ -149,6 +207,7 @@ mod looked_up {
             Functions {
                 copy: transmute::<*mut c_void, Copy>(symbol(c"cuMemcpyAsync")),
                 copy_and_wait: transmute::<*mut c_void, CopyAndWait>(symbol(c"cuMemcpy")),
+                copy_lines: transmute::<*mut c_void, CopyLines>(symbol(c"cuMemcpy2DAsync_v2")),
                 copy_peer: transmute::<*mut c_void, CopyPeer>(symbol(c"cuMemcpyPeerAsync")),
                 host_alloc: transmute::<*mut c_void, HostAlloc>(symbol(c"cuMemHostAlloc")),
                 host_free: transmute::<*mut c_void, HostFree>(symbol(c"cuMemFreeHost")),
@@ -214,6 +273,33 @@ mod looked_up {
 
     /// # Safety
     ///
+    /// * The preconditions of `cuMemcpy2DAsync`.
+    pub unsafe fn copy_lines(lines: Lines, way: Way, stream: &Stream) {
+        make_current();
+        let place = |at: *const u8, pitch, on_host| {
+            let (host, device) = if on_host { (at, 0) } else { (ptr::null(), at as u64) };
+            let kind = if on_host { 1 } else { 2 }; // CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE
+            let (host, array) = (host.cast_mut().cast(), ptr::null_mut());
+            Place { kind, host, device, array, pitch }
+        };
+        let Lines { dst, dst_pitch, src, src_pitch, width, height } = lines;
+        let plane = Plane {
+            src_x: 0,
+            src_y: 0,
+            src: place(src, src_pitch, way == Way::H2D),
+            dst_x: 0,
+            dst_y: 0,
+            dst: place(dst, dst_pitch, way == Way::D2H),
+            width,
+            height,
+        };
+        // SAFETY: the caller's precondition.
+        let code = unsafe { (FUNCTIONS.copy_lines)(&plane, stream.as_raw()) };
+        assert_eq!(code, 0, "cuMemcpy2DAsync");
+    }
+
+    /// # Safety
+    ///
     /// * The preconditions of `cuMemcpy`.
     pub unsafe fn copy_and_wait(dst: *mut u8, src: *const u8, bytes: usize, _way: Way) {
         make_current();
@@ -247,11 +333,15 @@ mod missing {
 
     use pinlane::Stream;
 
-    use super::Way;
+    use super::{Lines, Way};
 
     const NO_GPU: &str = "a build without CUDA has opened no GPU";
 
     pub unsafe fn copy(_: *mut u8, _: *const u8, _: usize, _: Way, _: &Stream) {
+        unreachable!("{NO_GPU}");
+    }
+
+    pub unsafe fn copy_lines(_: Lines, _: Way, _: &Stream) {
         unreachable!("{NO_GPU}");
     }
 

@@ -7,7 +7,7 @@ use pinlane::emulated::{Emulator, Kind, Plane};
 use pinlane::{Device, Result, Stream};
 
 use super::bare::Bare;
-use super::cuda::{self, Way};
+use super::cuda::{self, Lines, Way};
 
 /// Calls that go to one stream.
 pub struct Pageable {
@@ -93,6 +93,30 @@ impl Pageable {
         }
         // SAFETY: the caller's preconditions; the copy is waited for.
         unsafe { self.copy(way, host, device, bytes) };
+        self.synchronize()
+    }
+
+    /// A complete copy of lines, by `cudaMemcpy2DAsync`. Host memory may be page-locked.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`copy_and_wait`](Self::copy_and_wait), for the lines of both sides.
+    pub unsafe fn copy_lines_and_wait(&self, way: Way, lines: Lines) -> Result<()> {
+        let stream = &self.stream;
+        match &self.emulator {
+            // SAFETY: the caller's preconditions; the stream is live; the copy is waited for.
+            None => unsafe { cuda::copy_lines(lines, way, stream) },
+            Some(emulator) => {
+                let raw =
+                    RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() };
+                let Lines { dst, dst_pitch, src, src_pitch, width, height } = lines;
+                let (dst, src) = (dst.cast(), src.cast());
+                let plane = Plane { dst, dst_pitch, src, src_pitch, width, height };
+                // SAFETY: as above.
+                let copied = unsafe { emulator.copy(raw, plane, Kind::Default, false) };
+                copied.expect("the emulated device copies");
+            }
+        }
         self.synchronize()
     }
 

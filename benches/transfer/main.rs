@@ -13,8 +13,8 @@
 //!   threads   the same by many threads at once   peer      between two devices
 //!   prefetch  batches, ahead of their use        emulated  the emulated device's own cost
 //!   requests  a buffer that fresh streams share rows      rows of a table by their numbers
-//!   two       two devices fed at the same time   host      what copies cost the host
-//!   graphs    what a launch costs, and a step
+//!   two       two devices fed at the same time   strided   rows that lie a pitch apart
+//!   host      what copies cost the host          graphs    what a launch costs, and a step
 //!
 //!   ceiling   a bare copy of the same bytes      tuning    other options of staging
 //!   blocks    the memory of the batches
@@ -51,6 +51,7 @@ mod routes;
 mod rows;
 mod slices;
 mod staged;
+mod strided;
 mod submit;
 mod threads;
 mod tuning;
@@ -153,6 +154,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     batch::run(&bench, &mut report)?;
     routes::run(&bench, &mut report)?;
     rows::run(&bench, &mut report)?;
+    strided::run(&bench, &mut report)?;
     prefetch::run(&bench, &mut report)?;
     file::run(&bench, &mut report)?;
     overlap::run(&bench, &mut report)?;
