@@ -26,6 +26,7 @@ mod model;
 mod op;
 mod ordinary;
 mod releases;
+mod strided;
 mod tasks;
 mod tensors;
 mod trouble;
@@ -335,6 +336,15 @@ impl Machine {
             }
             Op::DownloadRows { stream, device, host, numbers, pageable } => {
                 self.download_rows(*stream, *device, *host, numbers, *pageable);
+            }
+            Op::UploadStrided { stream, host, device, shape, pageable } => {
+                self.upload_strided(*stream, *host, *device, *shape, *pageable);
+            }
+            Op::DownloadStrided { stream, device, host, shape, pageable } => {
+                self.download_strided(*stream, *device, *host, *shape, *pageable);
+            }
+            Op::CopyStrided { stream, src, dst, shape } => {
+                self.copy_strided(*stream, *src, *dst, *shape);
             }
             Op::SwapPairs { stream, host, device, pieces, byte } => {
                 self.swap_pairs(*stream, *host, *device, *pieces, *byte);

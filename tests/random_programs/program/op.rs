@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::graphs;
 use super::model::Part;
 use super::releases::{self, Step};
+use super::strided::Shape;
 use super::tensors::Elements;
 
 #[derive(Clone, Debug)]
@@ -113,6 +114,27 @@ pub enum Op {
         host: usize,
         numbers: Vec<u8>,
         pageable: bool,
+    },
+    /// From a host buffer, or from pageable memory.
+    UploadStrided {
+        stream: usize,
+        host: usize,
+        device: usize,
+        shape: Shape,
+        pageable: Option<u8>,
+    },
+    DownloadStrided {
+        stream: usize,
+        device: usize,
+        host: usize,
+        shape: Shape,
+        pageable: bool,
+    },
+    CopyStrided {
+        stream: usize,
+        src: usize,
+        dst: usize,
+        shape: Shape,
     },
     /// Up and down, twice.
     SwapPairs {
@@ -278,6 +300,12 @@ fn numbers() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..12)
 }
 
+/// Rows that lie a pitch apart.
+fn shape() -> impl Strategy<Value = Shape> {
+    let fill = prop_oneof![2 => Just(255), 3 => any::<u8>()];
+    (1..9usize, fill).prop_map(|(rows, fill)| Shape { rows, fill })
+}
+
 /// Few sizes, so that the pool reuses blocks.
 fn len(scale: usize) -> impl Strategy<Value = usize> {
     let len = prop_oneof![4 => Just(100), 2 => Just(300), 1 => 0..1500usize];
@@ -381,6 +409,26 @@ fn copies() -> BoxedStrategy<Op> {
                 pageable,
             }
         ),
+        2 => (index(), index(), index(), shape(), prop::option::of(any::<u8>())).prop_map(
+            |(stream, host, device, shape, pageable)| Op::UploadStrided {
+                stream,
+                host,
+                device,
+                shape,
+                pageable,
+            }
+        ),
+        2 => (index(), index(), index(), shape(), any::<bool>()).prop_map(
+            |(stream, device, host, shape, pageable)| Op::DownloadStrided {
+                stream,
+                device,
+                host,
+                shape,
+                pageable,
+            }
+        ),
+        1 => (index(), index(), index(), shape())
+            .prop_map(|(stream, src, dst, shape)| Op::CopyStrided { stream, src, dst, shape }),
         2 => (index(), index(), index(), 1..12usize, any::<u8>()).prop_map(
             |(stream, host, device, pieces, byte)| Op::SwapPairs {
                 stream,
