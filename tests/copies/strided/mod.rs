@@ -1,5 +1,6 @@
 //! Strided copies, against a plain loop over the elements, on the target's device.
 
+mod faults;
 mod routes;
 mod tensors;
 
