@@ -19,6 +19,7 @@ const FUNCTIONS: &str = "\
     cudaHostAlloc|cudaFreeHost|cudaHostRegister|cudaHostUnregister|\
     cudaDeviceGetMemPool|cudaMemPoolSetAccess|cudaGetDriverEntryPoint|\
     cudaMalloc|cudaFree|cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|\
+    cudaMemcpy3DPeerAsync|\
     cudaStreamCreateWithPriority|cudaStreamDestroy|cudaStreamQuery|cudaStreamSynchronize|\
     cudaMemsetAsync|cudaStreamWaitEvent|cudaStreamIsCapturing|cudaThreadExchangeStreamCaptureMode|\
     cudaEventCreateWithFlags|cudaEventDestroy|cudaEventRecord|cudaEventQuery|\

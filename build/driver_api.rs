@@ -23,6 +23,7 @@ const FUNCTIONS: &str = "PFN_cu(\
     MemAlloc_v3020|MemFree_v3020|MemAllocAsync_v11020|MemFreeAsync_v11020|\
     DeviceGetMemPool_v11020|MemPoolSetAccess_v11020|\
     MemcpyHtoDAsync_v3020|MemcpyDtoHAsync_v3020|MemcpyDtoDAsync_v3020|MemcpyPeerAsync_v4000|\
+    Memcpy3DPeerAsync_v4000|\
     Memcpy2DAsync_v3020|Memcpy3DAsync_v3020|MemcpyBatchAsync_v12080|MemsetD8Async_v3020|\
     StreamCreateWithPriority_v5050|StreamDestroy_v4000|StreamQuery_v2000|\
     StreamSynchronize_v2000|StreamWaitEvent_v3020|StreamIsCapturing_v10000|\

@@ -205,7 +205,7 @@ cuda! {
     fn [cudaGraphNodeGetType, cuGraphNodeGetType](node: Handle, kind: Out<c_int>) |gpu| {
         kind.put(match gpu.graph_node(node)? {
             Call::CopyH2D | Call::CopyD2H | Call::CopyD2D | Call::CopyPeer => 1,
-            Call::CopyBatch | Call::CopyStrided => 1,
+            Call::CopyBatch | Call::CopyStrided | Call::CopyStridedPeer => 1,
             Call::Fill => 2,
             Call::LaunchHost => 3,
             Call::DeviceAlloc => 10,

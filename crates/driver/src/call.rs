@@ -76,6 +76,8 @@ calls! {
             INVALID_RESOURCE_HANDLE];
     CopyD2D: cudaMemcpyAsync "within a device" => [INVALID_VALUE INVALID_MEMCPY_DIRECTION];
     CopyPeer: cudaMemcpyPeerAsync => [INVALID_VALUE INVALID_DEVICE];
+    CopyStridedPeer: cudaMemcpy3DPeerAsync
+        => [INVALID_VALUE INVALID_DEVICE INVALID_PITCH_VALUE];
     StreamCreate: cudaStreamCreateWithPriority => [INVALID_VALUE];
     StreamDestroy: cudaStreamDestroy => [INVALID_VALUE INVALID_RESOURCE_HANDLE];
     StreamQuery: cudaStreamQuery => [INVALID_RESOURCE_HANDLE];

@@ -56,7 +56,7 @@ cuda_codes! {
     7 cudaErrorProfilerAlreadyStarted;
     8 cudaErrorProfilerAlreadyStopped;
     9 cudaErrorInvalidConfiguration, INVALID_CONFIGURATION;
-    12 cudaErrorInvalidPitchValue;
+    12 cudaErrorInvalidPitchValue, INVALID_PITCH_VALUE;
     13 cudaErrorInvalidSymbol;
     16 cudaErrorInvalidHostPointer;
     17 cudaErrorInvalidDevicePointer;

@@ -261,6 +261,21 @@ pub unsafe trait Driver: Kernels + Graphs + Any + Send + Sync {
         bytes: usize,
     ) -> DriverResult<()>;
 
+    /// Copies rows that lie a pitch apart between two devices; works with and without peer access.
+    /// `cudaMemcpy3DPeerAsync`
+    ///
+    /// # Safety
+    ///
+    /// * As for [`copy_strided`](Driver::copy_strided) of device memory; each side lies on the
+    ///   device named for it.
+    unsafe fn copy_strided_peer(
+        &self,
+        stream: RawStream,
+        copy: &StridedCopy,
+        dst_device: Ordinal,
+        src_device: Ordinal,
+    ) -> DriverResult<()>;
+
     /// Creates a stream. `cudaStreamCreateWithPriority`
     fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream>;
 

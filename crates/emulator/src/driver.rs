@@ -180,6 +180,18 @@ unsafe impl Driver for Emulator {
         })
     }
 
+    unsafe fn copy_strided_peer(
+        &self,
+        stream: RawStream,
+        copy: &StridedCopy,
+        dst_device: Ordinal,
+        src_device: Ordinal,
+    ) -> DriverResult<()> {
+        self.on_stream(Call::CopyStridedPeer, stream, |machine, key| {
+            machine.copy_strided_peer((key, stream.device), copy, dst_device, src_device)
+        })
+    }
+
     fn sees_host_accesses(&self) -> bool {
         true
     }

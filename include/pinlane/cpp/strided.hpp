@@ -143,7 +143,7 @@ private:
 
 } // namespace detail
 
-} // namespace PINLANE_CPP_MODE
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_STRIDED_HPP

@@ -4,7 +4,9 @@
 use super::grid::{Dimension, Grid};
 use crate::copy::order::Door;
 use crate::copy::route::{Abilities, Route};
-use crate::driver::{CopyKind, Driver, Layer, Pitched, RawStream, RowIndex, RowMove, StridedCopy};
+use crate::driver::{
+    CopyKind, Driver, Layer, Ordinal, Pitched, RawStream, RowIndex, RowMove, StridedCopy,
+};
 use crate::error::Result;
 use crate::memory::sealed::Sealed;
 use crate::memory::{Operand, PinnedBuf};
@@ -67,6 +69,24 @@ impl Direct<'_> {
         };
         let other = || Some(self.grid.swapped()).filter(|grid| grid.rows.count > 1);
         as_it_is(self.grid).or_else(|| as_it_is(other()?)).map(Way::Call)
+    }
+
+    /// Enqueues a copy between two devices as one call. `None` if the copy engine does not take the
+    /// rows as they lie.
+    pub(super) fn by_peer_call(
+        &self,
+        door: Door<'_>,
+        abilities: Abilities,
+        (to, from): (Ordinal, Ordinal),
+    ) -> Option<Result<Ticket>> {
+        let Way::Call(copy) = self.call(abilities.max_pitch())? else { return None };
+        let Direct { grid, ref operands, .. } = *self;
+        let enqueue = |driver: &dyn Driver, raw: RawStream| {
+            // SAFETY: as in `by_call`; the devices are those of the two sides.
+            unsafe { driver.copy_strided_peer(raw, &copy, to, from) }
+        };
+        let door = door.moving(grid.bytes());
+        Some(door.ordered(operands, Fencing::Own, enqueue, || grid.describe()))
     }
 
     /// Enqueues the copy as one call.

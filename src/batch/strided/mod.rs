@@ -253,17 +253,19 @@ impl Stream {
         grid: Grid,
     ) -> Result<Ticket> {
         let operands = [src.operand(Access::Read), dst.operand(Access::Write)];
-        if src.context().ordinal() == dst.context().ordinal() {
-            let at = (src.ptr(), dst.ptr());
-            let direct = Direct { kind: CopyKind::D2D, at, grid, operands };
-            let engine = self.device.engine()?;
-            return match direct.way(door, engine.abilities(door)?) {
-                Way::Call(copy) => direct.by_call(door, &copy),
-                Way::Kernel => direct.by_kernel(door, &engine.lists),
-                Way::Rows => self.copy_each(door, src, dst, grid),
-            };
+        let direct = Direct { kind: CopyKind::D2D, at: (src.ptr(), dst.ptr()), grid, operands };
+        let engine = self.device.engine()?;
+        let abilities = engine.abilities(door)?;
+        let (from, to) = (src.context().ordinal(), dst.context().ordinal());
+        if from != to {
+            let copied = direct.by_peer_call(door, abilities, (to, from));
+            return copied.unwrap_or_else(|| self.copy_each(door, src, dst, grid));
         }
-        self.copy_each(door, src, dst, grid)
+        match direct.way(door, abilities) {
+            Way::Call(copy) => direct.by_call(door, &copy),
+            Way::Kernel => direct.by_kernel(door, &engine.lists),
+            Way::Rows => self.copy_each(door, src, dst, grid),
+        }
     }
 
     /// Copies each row between devices by a call of its own.

@@ -134,6 +134,35 @@ pub struct CUDA_MEMCPY3D_st {
 }
 pub type CUDA_MEMCPY3D_v2 = CUDA_MEMCPY3D_st;
 #[repr(C)]
+pub struct CUDA_MEMCPY3D_PEER_st {
+    pub srcXInBytes: usize,
+    pub srcY: usize,
+    pub srcZ: usize,
+    pub srcLOD: usize,
+    pub srcMemoryType: CUmemorytype,
+    pub srcHost: *const ::core::ffi::c_void,
+    pub srcDevice: CUdeviceptr,
+    pub srcArray: CUarray,
+    pub srcContext: CUcontext,
+    pub srcPitch: usize,
+    pub srcHeight: usize,
+    pub dstXInBytes: usize,
+    pub dstY: usize,
+    pub dstZ: usize,
+    pub dstLOD: usize,
+    pub dstMemoryType: CUmemorytype,
+    pub dstHost: *mut ::core::ffi::c_void,
+    pub dstDevice: CUdeviceptr,
+    pub dstArray: CUarray,
+    pub dstContext: CUcontext,
+    pub dstPitch: usize,
+    pub dstHeight: usize,
+    pub WidthInBytes: usize,
+    pub Height: usize,
+    pub Depth: usize,
+}
+pub type CUDA_MEMCPY3D_PEER_v1 = CUDA_MEMCPY3D_PEER_st;
+#[repr(C)]
 pub struct CUmemAccessDesc_st {
     pub location: CUmemLocation,
     pub flags: CUmemAccess_flags,
@@ -349,6 +378,12 @@ pub type PFN_cuMemcpyPeerAsync_v4000 = ::core::option::Option<
         srcDevice: CUdeviceptr_v2,
         srcContext: CUcontext,
         ByteCount: usize,
+        hStream: CUstream,
+    ) -> CUresult,
+>;
+pub type PFN_cuMemcpy3DPeerAsync_v4000 = ::core::option::Option<
+    unsafe extern "C" fn(
+        pCopy: *const CUDA_MEMCPY3D_PEER_v1,
         hStream: CUstream,
     ) -> CUresult,
 >;

@@ -194,11 +194,26 @@ fn rows_go_from_device_to_device() {
     let from = Strided::new(near.slice(3..).unwrap(), Strides::new(50, 4, 90).planes(3, 500));
     let to = Strides::new(50, 4, 60).planes(3, 300);
     let to = Strided::new(far.slice_mut(100..).unwrap(), to).unwrap();
+    let calls = || [Call::CopyStridedPeer, Call::CopyPeer].map(|call| emulator.calls(call));
     stream.copy_strided(from.unwrap(), to).unwrap();
+    // 500 elements are no whole number of pitches of 90.
+    assert_eq!(calls(), [0, 12]);
     let mut expected = vec![9; 2000];
     for plane in 0..3 {
         for row in 0..4 {
             let from = &source[3 + plane * 500 + row * 90..][..50];
+            expected[100 + plane * 300 + row * 60..][..50].copy_from_slice(from);
+        }
+    }
+    assert!(back(&b.stream().unwrap(), &far) == expected);
+    let strides = [Strides::new(50, 4, 100).planes(3, 500), Strides::new(50, 4, 60).planes(3, 300)];
+    let from = Strided::new(near.as_slice(), strides[0]).unwrap();
+    let to = Strided::new(far.slice_mut(100..).unwrap(), strides[1]).unwrap();
+    stream.copy_strided(from, to).unwrap();
+    assert_eq!(calls(), [1, 12]);
+    for plane in 0..3 {
+        for row in 0..4 {
+            let from = &source[plane * 500 + row * 100..][..50];
             expected[100 + plane * 300 + row * 60..][..50].copy_from_slice(from);
         }
     }

@@ -180,6 +180,7 @@ inline const char* some_driver_call(frame& f) {
                                       "CopyStrided",
                                       "CopyD2D",
                                       "CopyPeer",
+                                      "CopyStridedPeer",
                                       "StreamCreate",
                                       "StreamDestroy",
                                       "StreamQuery",

@@ -122,41 +122,56 @@ impl Emulator {
         bytes: usize,
     ) -> DriverResult<()> {
         self.on_stream(Call::CopyPeer, stream, |machine, key| {
-            for device in [dst_device, src_device] {
-                machine.device(device)?.lost.map_or(Ok(()), Err)?;
-            }
+            let devices = [dst_device, src_device];
+            machine.check_present(devices)?;
             if bytes == 0 {
                 return Ok(());
             }
             let (dst_at, src_at) = ((dst, dst_device), (src, src_device));
             machine.check_across(Call::CopyPeer, key, dst_at, src_at, bytes)?;
             let action = Action::Copy(Call::CopyPeer, Transfer::Across { dst, src, bytes });
-            if key != machine.devices[stream.device as usize].legacy {
-                return machine.submit(key, Vec::new(), action);
-            }
-            // Rule 19: on a legacy stream it waits for, and holds up, both devices.
-            let others = [dst_device, src_device].into_iter().filter(|&d| d != stream.device);
-            // Before anything is enqueued: a call that fails must not have copied.
-            for device in others.clone() {
-                machine.refuse_implicit(machine.devices[device as usize].legacy)?;
-            }
-            let mut waits = Vec::new();
-            others.clone().for_each(|device| machine.device_waits(device, &mut waits));
-            let agent = machine.streams.get(key).expect("just resolved").agent;
-            others.clone().for_each(|device| machine.races.follows_device(agent, device));
-            machine.submit(key, waits, action)?;
-            for device in others {
-                let (legacy, tail) = (machine.devices[device as usize].legacy, machine.tail(key));
-                let follower = machine.streams.get(legacy).expect("lives for ever").agent;
-                machine.races.follows(follower, agent);
-                machine.submit(legacy, vec![tail], Action::Join)?;
-            }
-            Ok(())
+            machine.submit_across(key, stream.device, devices, action)
         })
     }
 }
 
 impl Machine {
+    /// Fails if one of two devices is not there, or is lost.
+    pub(super) fn check_present(&mut self, devices: [Ordinal; 2]) -> DriverResult<()> {
+        devices.into_iter().try_for_each(|device| self.device(device)?.lost.map_or(Ok(()), Err))
+    }
+
+    /// Enqueues a copy between two devices on a stream of `home`.
+    pub(super) fn submit_across(
+        &mut self,
+        key: Key,
+        home: Ordinal,
+        devices: [Ordinal; 2],
+        action: Action,
+    ) -> DriverResult<()> {
+        if key != self.devices[home as usize].legacy {
+            return self.submit(key, Vec::new(), action);
+        }
+        // Rule 19: on a legacy stream it waits for, and holds up, both devices.
+        let others = devices.into_iter().filter(|&device| device != home);
+        // Before anything is enqueued: a call that fails must not have copied.
+        for device in others.clone() {
+            self.refuse_implicit(self.devices[device as usize].legacy)?;
+        }
+        let mut waits = Vec::new();
+        others.clone().for_each(|device| self.device_waits(device, &mut waits));
+        let agent = self.streams.get(key).expect("just resolved").agent;
+        others.clone().for_each(|device| self.races.follows_device(agent, device));
+        self.submit(key, waits, action)?;
+        for device in others {
+            let (legacy, tail) = (self.devices[device as usize].legacy, self.tail(key));
+            let follower = self.streams.get(legacy).expect("lives for ever").agent;
+            self.races.follows(follower, agent);
+            self.submit(legacy, vec![tail], Action::Join)?;
+        }
+        Ok(())
+    }
+
     /// What an address names.
     pub(crate) fn held(&self, ptr: *const c_void) -> Held {
         let address = ptr.addr();

@@ -4,7 +4,7 @@ use crate::machine::Machine;
 use crate::memory::host::{Access, HostPtr, HostUse};
 use crate::operation::{Action, Transfer};
 use crate::words::slots::Key;
-use pinlane_driver::{Call, CopyKind, CudaCode, DriverResult, Pitched, StridedCopy};
+use pinlane_driver::{Call, CopyKind, CudaCode, DriverResult, Item, Ordinal, Pitched, StridedCopy};
 
 /// The longest pitch, as GPUs have it (`cudaDevAttrMaxPitch`).
 pub(crate) const MAX_PITCH: i32 = i32::MAX;
@@ -30,6 +30,33 @@ impl Machine {
         let transfers: DriverResult<Box<[Transfer]>> =
             copy.items().map(|row| self.transfer_of(CALL, key, kind, &row)).collect();
         self.submit(key, Vec::new(), Action::Batch(CALL, transfers?))
+    }
+
+    /// Enqueues a copy of rows between two devices, on a stream of `home`.
+    pub(crate) fn copy_strided_peer(
+        &mut self,
+        (key, home): (Key, Ordinal),
+        copy: &StridedCopy,
+        dst_device: Ordinal,
+        src_device: Ordinal,
+    ) -> DriverResult<()> {
+        const CALL: Call = Call::CopyStridedPeer;
+        let devices = [dst_device, src_device];
+        self.check_present(devices)?;
+        if copy.row == 0 || copy.rows == 0 || copy.planes == 0 {
+            return Ok(());
+        }
+        for side in [copy.src, copy.dst] {
+            let bytes = span(side, copy).ok_or(CudaCode::INVALID_VALUE)?;
+            self.check_allocated(CALL, key, side.at, bytes)?;
+        }
+        let mut transfers = Vec::new();
+        for Item { src, dst, bytes } in copy.items() {
+            let (bytes, at) = (bytes as usize, ((dst, dst_device), (src, src_device)));
+            self.check_across(CALL, key, at.0, at.1, bytes)?;
+            transfers.push(Transfer::Across { dst, src, bytes });
+        }
+        self.submit_across(key, home, devices, Action::Batch(CALL, transfers.into()))
     }
 
     /// Checks that a side lies in one piece, gaps and all: in page-locked memory, or in an

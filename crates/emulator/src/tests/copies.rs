@@ -1,7 +1,7 @@
 //! Copies with choices, and kernels that read host memory: what the seed picks, and what is found.
 
 use super::*;
-use pinlane_driver::{CopyKind, DriverResult, Item};
+use pinlane_driver::{CopyKind, DriverResult, Item, Pitched, StridedCopy};
 
 impl Rig {
     fn lazy_seeds() -> impl Iterator<Item = Rig> {
@@ -179,6 +179,64 @@ fn rule_08_what_a_batch_is_refused_for() {
     assert_eq!(old.driver.supports_batches(0), Ok(false));
     let refused = old.batch(stream, CopyKind::D2D, &whole(b, a));
     assert_eq!(refused, Err(CudaCode::NOT_SUPPORTED));
+}
+
+/// Four rows of 4 bytes, as many bytes apart.
+fn strided(dst: u64, src: u64, pitch: usize) -> StridedCopy {
+    let side = |at| Pitched { at, pitch, height: 4 };
+    StridedCopy { src: side(src), dst: side(dst), row: 4, rows: 4, planes: 1 }
+}
+
+#[test]
+fn rule_07_a_strided_copy_has_each_side_in_one_piece_gaps_and_all() {
+    let rig = Rig::lazy(1);
+    let (stream, a, b, host) = (rig.stream(0), rig.memory(0), rig.memory(0), rig.host());
+    // SAFETY: the machine checks the ranges; none is accessed before the copies are done.
+    let copy = |kind, copy| unsafe { rig.driver.copy_strided(stream, kind, &copy) };
+    let invalid = Err(CudaCode::INVALID_VALUE);
+    let most = (BYTES - 4) / 3;
+    let (at, up) = (address(host), CopyKind::H2D);
+    assert_eq!(copy(up, strided(a, at, most)), Ok(()));
+    assert_eq!(copy(CopyKind::D2D, strided(b, a, most)), Ok(()));
+    assert_eq!(copy(up, strided(a, at, 3)), invalid, "rows that overlap");
+    assert_eq!(rig.found(), []);
+    assert_eq!(copy(up, strided(a, at, most + 1)), invalid);
+    assert_eq!(copy(CopyKind::D2D, strided(a, b, most + 1)), invalid);
+    assert_eq!(copy(CopyKind::D2D, strided(a, a + 2, 8)), invalid);
+    let found = [FindingKind::NotPageLocked, FindingKind::IllegalAddress, FindingKind::BadCopy];
+    assert_eq!(rig.found(), found);
+    // The host's side alone runs out of its block.
+    let mut long = strided(a, at + 1, most);
+    long.dst.pitch = 4;
+    assert_eq!(copy(up, long), invalid);
+    assert_eq!(rig.found()[3..], [FindingKind::NotPageLocked]);
+    rig.emulator.inject(Fault::once(Call::CopyStrided, CudaCode::UNKNOWN));
+    assert_eq!(copy(up, strided(a, at, 8)), Err(CudaCode::UNKNOWN));
+    rig.synchronize(stream).unwrap();
+}
+
+#[test]
+fn rule_19_a_strided_copy_goes_from_device_to_device() {
+    let rig = Rig::lazy(1);
+    let (stream, near, far, host) = (rig.stream(0), rig.memory(0), rig.memory(1), rig.host());
+    rig.fill(stream, near, 5).unwrap();
+    let other = rig.stream(1);
+    rig.fill(other, far, 9).unwrap();
+    rig.synchronize(other).unwrap();
+    let copy = |copy: StridedCopy, dst, src| {
+        // SAFETY: the machine checks the ranges; none is accessed before the copies are done.
+        unsafe { rig.driver.copy_strided_peer(stream, &copy, dst, src) }
+    };
+    assert_eq!(copy(strided(far, near, 16), 1, 0), Ok(()));
+    rig.synchronize(stream).unwrap();
+    rig.download(other, host, far).unwrap();
+    rig.synchronize(other).unwrap();
+    let mut expected = [9; BYTES];
+    (0..4).for_each(|row| expected[row * 16..][..4].fill(5));
+    assert_eq!(bytes(host), expected);
+    assert_eq!(copy(strided(far, near, 16), 0, 1), Err(CudaCode::INVALID_VALUE));
+    assert_eq!(copy(strided(far, near, 16), 7, 0), Err(CudaCode::INVALID_DEVICE));
+    assert_eq!(rig.found(), [FindingKind::BadCopy]);
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn a_copy_of_many_lines_is_one_finding_with_the_copy_and_what_is_missing() {
     let findings = gpu.findings();
     assert_eq!(found(&gpu), [FindingKind::SourceChanged]);
     let race = findings[0].race().unwrap();
-    assert_eq!((race.first.call, race.first.position), (Some(Call::CopyBatch), 2));
+    assert_eq!((race.first.call, race.first.position), (Some(Call::CopyStrided), 2));
     assert_eq!((&*race.first.agent, race.second.access), ("stream A", RacingAccess::Write));
     assert_eq!((race.start, race.bytes), (at.addr() as u64, 60));
     assert_eq!(race.memory.kind, MemoryKind::HostRegistered);

@@ -14,6 +14,7 @@ pub(super) mod graphs;
 pub(super) mod kernels;
 mod library;
 pub(super) mod memory;
+mod strided;
 mod table;
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -21,6 +22,7 @@ use std::ptr::{NonNull, null_mut};
 
 use self::context::relaxed;
 use self::library::{Library, MINIMUM, driver_version};
+use self::strided::between_devices;
 use self::table::result;
 use super::batch::Batch;
 use super::driver_api::*;
@@ -236,6 +238,24 @@ unsafe impl Driver for CudaDriver {
             unsafe {
                 (functions.copy_peer)(dst, there.get(), src, here.get(), bytes, stream_of(stream))
             }
+        })
+    }
+
+    unsafe fn copy_strided_peer(
+        &self,
+        stream: RawStream,
+        copy: &StridedCopy,
+        dst_device: Ordinal,
+        src_device: Ordinal,
+    ) -> DriverResult<()> {
+        let library = Library::get()?;
+        let context = |device| library.device(device)?.context(&library.functions);
+        let (there, here) = (context(dst_device)?, context(src_device)?);
+        library.on(stream.device, |functions| {
+            let copy = between_devices(copy, there.get(), here.get());
+            // SAFETY: live stream and contexts, valid rows, each side on its device: promised by
+            // the caller.
+            unsafe { (functions.copy_volume_peer)(&copy, stream_of(stream)) }
         })
     }
 

@@ -53,6 +53,7 @@ functions! {
     copy_down: c"cuMemcpyDtoHAsync" 3020 PFN_cuMemcpyDtoHAsync_v3020;
     copy_within: c"cuMemcpyDtoDAsync" 3020 PFN_cuMemcpyDtoDAsync_v3020;
     copy_peer: c"cuMemcpyPeerAsync" 4000 PFN_cuMemcpyPeerAsync_v4000;
+    copy_volume_peer: c"cuMemcpy3DPeerAsync" 4000 PFN_cuMemcpy3DPeerAsync_v4000;
     fill: c"cuMemsetD8Async" 3020 PFN_cuMemsetD8Async_v3020;
     stream_create: c"cuStreamCreateWithPriority" 5050 PFN_cuStreamCreateWithPriority_v5050;
     stream_destroy: c"cuStreamDestroy" 4000 PFN_cuStreamDestroy_v4000;

@@ -236,6 +236,17 @@ unsafe impl Driver for CudaDriver {
         })
     }
 
+    unsafe fn copy_strided_peer(
+        &self,
+        stream: RawStream,
+        copy: &StridedCopy,
+        dst_device: Ordinal,
+        src_device: Ordinal,
+    ) -> DriverResult<()> {
+        // SAFETY: the preconditions of this method are those of `copy_peer`.
+        unsafe { strided::copy_peer(stream, *copy, dst_device, src_device) }
+    }
+
     fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream> {
         let bits = if flags.blocking { sys::cudaStreamDefault } else { sys::cudaStreamNonBlocking };
         let mut handle = 0;
