@@ -7,7 +7,7 @@ use pinlane::driver::Call;
 use pinlane::emulated::{Execution, Fault};
 use pinlane::{
     CudaCode, Device, DeviceBuf, DeviceSlice, DeviceSliceMut, Error, ErrorKind, PinnedBuf,
-    PinnedPool, PinnedSlice, PinnedSliceMut, Stream, Ticket,
+    PinnedPool, PinnedSlice, PinnedSliceMut, Stream, Strided, Strides, Ticket,
 };
 
 use crate::common::{self, Pages};
@@ -85,6 +85,39 @@ fn rule_09_sizes_that_overflow_are_refused() {
     let huge = pool.alloc::<u8>(isize::MAX as usize - 4095).unwrap_err().kind();
     assert!(matches!(huge, ErrorKind::OutOfHostMemory | ErrorKind::InvalidValue), "{huge:?}");
     assert_eq!(pool.stats().committed_bytes, 0);
+}
+
+#[test]
+fn rule_09_rows_lie_in_their_view_and_apart() {
+    let device = common::device();
+    let stream = device.stream().unwrap();
+    let pool = common::pool(&device).build().unwrap();
+    let (host, mut gpu) = (pool.alloc::<u64>(100).unwrap(), device.alloc::<u64>(100).unwrap());
+    let (outside, invalid) = (ErrorKind::OutOfRange, ErrorKind::InvalidValue);
+    for (strides, kind) in [
+        (Strides::new(10, 10, 11), outside),
+        (Strides::new(101, 1, 0), outside),
+        (Strides::new(10, 2, 10).planes(2, 81), outside),
+        (Strides::new(2, 2, usize::MAX), outside),
+        (Strides::new(usize::MAX, usize::MAX, 1), outside),
+        (Strides::new(1, 1, 0).planes(usize::MAX, usize::MAX), outside),
+        (Strides::new(10, 10, 9), invalid),
+        (Strides::new(10, 5, 0), invalid),
+        (Strides::new(10, 2, 20).planes(2, 25), invalid),
+    ] {
+        let kinds = [
+            Strided::new(host.as_slice(), strides).map(drop).unwrap_err().kind(),
+            Strided::new(gpu.as_slice_mut(), strides).map(drop).unwrap_err().kind(),
+            Strided::new(&[0u64; 100][..], strides).map(drop).unwrap_err().kind(),
+        ];
+        assert_eq!(kinds, [kind; 3], "{strides:?}");
+    }
+    let rows = |row, rows| Strided::new(host.as_slice(), Strides::new(row, rows, row + 1)).unwrap();
+    for refused in [rows(10, 3), rows(9, 4)] {
+        let target = Strided::new(gpu.as_slice_mut(), Strides::new(10, 4, 12)).unwrap();
+        let error = stream.upload_strided(refused, target).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LengthMismatch);
+    }
 }
 
 #[test]
