@@ -59,9 +59,9 @@ impl Direct<'_> {
             let Grid { row, rows, planes } = grid;
             let side = |at, pitch: usize, plane_pitch: usize| {
                 let height = if planes.count == 1 { rows.count } else { plane_pitch / pitch };
-                let fits = height >= rows.count && pitch <= max_pitch;
                 let is_whole = planes.count == 1 || plane_pitch.is_multiple_of(pitch);
-                (fits && is_whole).then_some(Pitched { at, pitch, height })
+                // Rows are apart, so that the height is no less than a plane has.
+                (is_whole && pitch <= max_pitch).then_some(Pitched { at, pitch, height })
             };
             let src = side(self.at.0, rows.src, planes.src)?;
             let dst = side(self.at.1, rows.dst, planes.dst)?;
