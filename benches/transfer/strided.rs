@@ -24,6 +24,9 @@ const OURS: &str = "4096 rows of page-locked memory, whose pitch is so many rows
     contiguous device memory, by upload_strided or download_strided; from the call until the data \
     is there, host's clock; median, in turns with the reference";
 const PAGEABLE: &str = "the same of ordinary memory; the reference takes the same memory";
+const ON_DEVICE: &str = "4096 rows of device memory, whose pitch is so many rows long, to \
+    contiguous memory of the same device, by copy_strided; from the call until it is done, host's \
+    clock; median, in turns with one call of cuMemcpy2DAsync, the reference, and with the kernel";
 const FORCED: &str = "the same rows of page-locked memory by this way alone, in the same turns: \
     one call of cuMemcpy2DAsync, the moving kernel, or a cuMemcpyAsync for each row";
 
@@ -39,12 +42,11 @@ struct Shape {
     strides: Strides,
 }
 
-/// Ways that the rules choose from.
+/// Ways that the rules choose from, at the seam.
 #[derive(Clone, Copy)]
 enum Forced {
     Call,
     Kernel,
-    Rows,
 }
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
@@ -56,10 +58,15 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             let bytes = ROWS * row * times;
             let ways = [("h2d", Way::H2D), ("d2h", Way::D2H)];
             let names = ways.map(|(name, way)| (format!("{GROUP}.{name}.{row}x{times}"), way));
-            if !names.iter().any(|(name, _)| report.wants(name)) || !bench.has_time_for(bytes) {
+            let on_device = format!("{GROUP}.d2d.{row}x{times}");
+            let wanted = names.iter().any(|(name, _)| report.wants(name));
+            if !(wanted || report.wants(&on_device)) || !bench.has_time_for(bytes) {
                 continue;
             }
             let mut shape = Shape::new(bench, row, times)?;
+            if report.wants(&on_device) {
+                cell_on_device(bench, report, &mut shape, &on_device)?;
+            }
             for (name, way) in names {
                 if report.wants(&name) {
                     cells(bench, report, &mut shape, &name, way)?;
@@ -86,7 +93,7 @@ fn cells(
             &|it| it.theirs(way, false),
             &|it| it.forced(bench, way, Forced::Call),
             &|it| it.forced(bench, way, Forced::Kernel),
-            &|it| it.forced(bench, way, Forced::Rows),
+            &|it| it.row_by_row(way),
         ],
     )?;
     let reference = bench.bare.name("cudaMemcpy2DAsync from and to page-locked memory");
@@ -104,6 +111,31 @@ fn cells(
             .beside(reference, theirs.median() * 1e6)
             .by(PAGEABLE, ours.count()),
     );
+    Ok(())
+}
+
+fn cell_on_device(bench: &Bench, report: &mut Report, shape: &mut Shape, name: &str) -> Result<()> {
+    let wide = bench.device_memory(shape.host.len())?;
+    let at = wide.as_device_ptr();
+    let samples = bench.samples(shape.gpu.len());
+    let [ours, call, kernel] = seconds_of(
+        shape,
+        samples,
+        [
+            &|Shape { stream, gpu, strides, .. }| {
+                let rows = Strided::new(wide.as_slice(), *strides)?;
+                seconds(|| stream.copy_strided(rows, gpu)?.wait())
+            },
+            &|it| it.on_device(bench, at, Forced::Call),
+            &|it| it.on_device(bench, at, Forced::Kernel),
+        ],
+    )?;
+    report.add(
+        Figure::micros(name, &ours)
+            .beside("the driver's call", call.median() * 1e6)
+            .by(ON_DEVICE, ours.count()),
+    );
+    report.add(Figure::micros(format!("{name}.kernel"), &kernel).by(ON_DEVICE, kernel.count()));
     Ok(())
 }
 
@@ -174,13 +206,28 @@ impl Shape {
 
     /// The rows of page-locked memory, by one way.
     fn forced(&mut self, bench: &Bench, way: Way, forced: Forced) -> Result<f64> {
+        let host = self.host.write()?.as_mut_ptr().expose_provenance() as u64;
+        let (kind, copy) = self.copy(way, host);
+        self.at_the_seam(bench, kind, copy, forced)
+    }
+
+    /// Rows of device memory at `from`, to contiguous memory.
+    fn on_device(&mut self, bench: &Bench, from: DevicePtr, forced: Forced) -> Result<f64> {
+        let (_, copy) = self.copy(Way::H2D, from);
+        self.at_the_seam(bench, CopyKind::D2D, copy, forced)
+    }
+
+    fn at_the_seam(
+        &mut self,
+        bench: &Bench,
+        kind: CopyKind,
+        copy: StridedCopy,
+        forced: Forced,
+    ) -> Result<f64> {
         let (driver, stream) = (bench.bare.driver(), bench.bare.stream());
         let raw = RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() };
-        let host = self.host.write()?.as_mut_ptr().expose_provenance() as u64;
-        let gpu = self.gpu.as_device_ptr();
         match forced {
             Forced::Call => {
-                let (kind, copy) = self.copy(way, host, gpu);
                 seconds(|| {
                     // SAFETY: the rows lie in memory that this shape has, which is idle.
                     unsafe { driver.copy_strided(raw, kind, &copy) }.expect("it is enqueued");
@@ -188,7 +235,6 @@ impl Shape {
                 })
             }
             Forced::Kernel => {
-                let (kind, copy) = self.copy(way, host, gpu);
                 seconds(|| {
                     self.list.write()?[0] = Layer { src: copy.src.at, dst: copy.dst.at };
                     let index = |side: Pitched| RowIndex {
@@ -210,13 +256,13 @@ impl Shape {
                     stream.synchronize()
                 })
             }
-            Forced::Rows => self.row_by_row(way),
         }
     }
 
     /// The copy at the seam.
-    fn copy(&self, way: Way, host: u64, gpu: DevicePtr) -> (CopyKind, StridedCopy) {
+    fn copy(&self, way: Way, host: u64) -> (CopyKind, StridedCopy) {
         let Strides { row, pitch, .. } = self.strides;
+        let gpu = self.gpu.as_device_ptr();
         let host = Pitched { at: host, pitch, height: ROWS };
         let gpu = Pitched { at: gpu, pitch: row, height: ROWS };
         let (kind, src, dst) = match way {
@@ -226,6 +272,7 @@ impl Shape {
         (kind, StridedCopy { src, dst, row, rows: ROWS, planes: 1 })
     }
 
+    /// The rows of page-locked memory, by a call for each.
     fn row_by_row(&mut self, way: Way) -> Result<f64> {
         let Shape { stream, host, gpu, strides, .. } = self;
         let Strides { row, pitch, .. } = *strides;

@@ -18,6 +18,10 @@ use crate::memory::PinnedBuf;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
+/// Shorter rows are mostly waited for, because each begins on another page. Longer ones are copied
+/// as a slice is. A first guess: `benches/transfer/strided.rs` measures it.
+const PAGE: usize = 4096;
+
 /// Copies the rows of a slice. An upload returns when the slice may be reused, a download when the
 /// rows have arrived.
 pub(super) fn copy(stream: &Stream, door: Door<'_>, rows: &Rows<'_>) -> Result<Ticket> {
@@ -108,5 +112,6 @@ fn gathered(stream: &Stream, door: Door<'_>, rows: &Rows<'_>) -> Result<Ticket> 
         .map(|(plane, far)| Entry::far(far, device.part(plane * device_pitch, bytes)))
         .collect();
     let transfer = Transfer::new(door, direction, &entries)?;
-    stream.device.engine()?.copy(transfer, Route::Copies, Workload::Waiting)
+    let workload = if grid.row < PAGE { Workload::Waiting } else { Workload::Copying };
+    stream.device.engine()?.copy(transfer, Route::Copies, workload)
 }
