@@ -2898,7 +2898,8 @@ pinlane_status pinlane_emulator_replay(const struct pinlane_emulator *emulator,
  * HostUnregister, DeviceAlloc (`cudaMallocAsync`), DeviceFree (`cudaFreeAsync`), CopyH2D, CopyD2H,
  * CopyBatch, CopyStrided, CopyD2D, CopyPeer, CopyStridedPeer, StreamCreate, StreamDestroy,
  * StreamQuery, StreamSynchronize, StreamWaitEvent, StreamCapture (`cudaStreamIsCapturing`),
- * EventCreate, EventDestroy, EventRecord, EventQuery, EventSynchronize, EventElapsed, LaunchHost
+ * EventCreate, EventDestroy, EventRecord, EventQuery, EventSynchronize, EventElapsed,
+ * CaptureBegin, CaptureNode, CaptureEnd, GraphSetCopy, GraphLaunch, GraphDestroy, LaunchHost
  * (`cudaLaunchHostFunc`), PeerQuery, PeerEnable, PoolAccess, Attributes, MemoryInfo, and launches
  * of the kernels Fill, Checksum, MoveItems and Busy.
  *
