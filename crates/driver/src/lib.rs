@@ -218,7 +218,7 @@ pub unsafe trait Driver: Kernels + Graphs + Any + Send + Sync {
     /// * `stream` is live.
     /// * There are rows. On each side the pitch is at least as long as a row, and the height at
     ///   least as many rows as a plane has. Neither pitch is longer than
-    ///   [`Attribute::MaxPitch`](crate::Attribute::MaxPitch).
+    ///   [`Attribute::MaxPitch`].
     /// * On each side all bytes from the first row to the end of the last one, those of the gaps
     ///   included, lie in the memory that `kind` says: in one device allocation, or in one
     ///   page-locked block, by one call of `host_alloc` or `host_register`. The rows are valid
