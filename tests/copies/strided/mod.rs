@@ -197,6 +197,46 @@ fn back(stream: &Stream, buffer: &pinlane::DeviceBuf<u16>) -> Vec<u16> {
     back
 }
 
+/// Both ways, by a stream of either, in one plane and in several.
+#[test]
+fn rows_go_between_two_devices_of_the_target() {
+    let devices = match common::target() {
+        common::Target::Emulated => {
+            let emulator = common::emulator(Execution::Lazy, 5);
+            common::devices_of(&emulator)
+        }
+        common::Target::Cuda if Device::available().len() > 1 => {
+            vec![Device::open(0).unwrap(), Device::open(1).unwrap()]
+        }
+        common::Target::Cuda => {
+            eprintln!("skipped: there is one device");
+            return;
+        }
+    };
+    let streams = [0, 1].map(|n: usize| devices[n].stream().unwrap());
+    let source = noise(4, 2000);
+    for planes in [1, 3] {
+        for (from, to, by) in [(0, 1, 0), (0, 1, 1), (1, 0, 0), (1, 0, 1)] {
+            let mut near = devices[from].alloc::<u16>(2000).unwrap();
+            streams[from].upload_slice(&source, &mut near).unwrap();
+            let mut far = devices[to].alloc::<u16>(2000).unwrap();
+            streams[to].fill(&mut far, 9).unwrap();
+            let sides = [Strides::new(50, 4, 100), Strides::new(50, 4, 60)];
+            let sides = [sides[0].planes(planes, 500), sides[1].planes(planes, 300)];
+            let rows = Strided::new(near.slice(7..).unwrap(), sides[0]).unwrap();
+            let target = Strided::new(far.slice_mut(100..).unwrap(), sides[1]).unwrap();
+            streams[by].copy_strided(rows, target).unwrap();
+            let mut expected = vec![9; 2000];
+            let places = [(7, sides[0]), (100, sides[1])];
+            let places = places.map(|(at, strides)| Side { at, strides: Some(strides), len: 0 });
+            for (from, to) in places[0].places().into_iter().zip(places[1].places()) {
+                expected[to] = source[from];
+            }
+            assert!(back(&streams[to], &far) == expected, "{planes} {from} {to} {by}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
