@@ -2,6 +2,7 @@
 
 use bytemuck::Pod;
 
+use super::order::Door;
 use super::transfer::check_no_overlap;
 use crate::driver::{Driver, MAX_PATTERN};
 use crate::error::{Error, ErrorKind, Result};
@@ -10,6 +11,16 @@ use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 use crate::timeline::Fencing;
+
+/// Refuses a pattern that is too long for the kernel.
+pub(crate) fn check_pattern(door: Door<'_>, pattern: &[u8]) -> Result<()> {
+    if pattern.len() <= MAX_PATTERN {
+        return Ok(());
+    }
+    let what = format!("a pattern of more than {MAX_PATTERN} bytes");
+    let remedy = "fill with at most 64 bytes that repeat, or upload the contents";
+    Err(Error::new(ErrorKind::Unsupported, door.operation, what, remedy))
+}
 
 impl Stream {
     /// Sets every element of `dst` to `value`. Does not block; ordered as [`upload`](Self::upload).
@@ -38,11 +49,7 @@ impl Stream {
         if bytes == 0 {
             return door.nothing();
         }
-        if pattern.len() > MAX_PATTERN {
-            let what = format!("a pattern of more than {MAX_PATTERN} bytes");
-            let remedy = "fill with at most 64 bytes that repeat, or upload the contents";
-            return Err(Error::new(ErrorKind::Unsupported, door.operation, what, remedy));
-        }
+        check_pattern(door, pattern)?;
         if pattern.is_empty() || !bytes.is_multiple_of(pattern.len()) {
             let what = format!("{bytes} bytes are no multiple of the pattern's {}", pattern.len());
             let remedy = "fill a whole number of patterns";

@@ -30,7 +30,7 @@ pub(crate) mod direct;
 pub(crate) mod entry;
 mod foreign;
 pub(crate) mod issue;
-mod kernels;
+pub(crate) mod kernels;
 pub(crate) mod order;
 pub(crate) mod route;
 pub(crate) mod staged;

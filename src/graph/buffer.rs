@@ -93,7 +93,7 @@ macro_rules! graph_buffer {
             }
 
             fn is_one_piece(&self, bytes: Range<usize>) -> bool {
-                self.is_one_piece(bytes)
+                $buffer::is_one_piece(self, bytes)
             }
         }
 
@@ -117,44 +117,50 @@ macro_rules! graph_buffer {
                 self.slice_mut(range)
             }
         }
-
-        /// Nobody has exclusive access to the buffer while the graph has its clone, so nothing
-        /// writes it.
-        impl<T: Pod + Send + Sync> Held for Arc<$buffer<T>> {
-            fn extent(&self) -> (usize, usize) {
-                (**self).extent()
-            }
-
-            fn operand(&self, bytes: Range<usize>, writes: bool) -> Operand<'_> {
-                self.operand_of(bytes, if writes { Access::Write } else { Access::Read })
-            }
-
-            fn address(&self) -> u64 {
-                self.exposed_address()
-            }
-
-            fn is_one_piece(&self, bytes: Range<usize>) -> bool {
-                (**self).is_one_piece(bytes)
-            }
-        }
-
-        impl<T: Pod + Send + Sync> GraphBuffer for Arc<$buffer<T>> {
-            type Element = T;
-            const IS_OF_DEVICE: bool = $is_device;
-        }
-
-        impl<T: Pod + Send + Sync> sealed::$parts<T> for Arc<$buffer<T>> {
-            fn part(&self, range: Range<usize>) -> Result<$view<'_, T>> {
-                self.slice(range)
-            }
-        }
-
-        impl<T: Pod + Send + Sync> $where for Arc<$buffer<T>> {}
     };
 }
 
 graph_buffer!(PinnedBuf, OnHost, Pinned -> PinnedSlice, PinnedSliceMut, false);
 graph_buffer!(DeviceBuf, OnDevice, OfDevice -> DeviceSlice, DeviceSliceMut, true);
+
+/// Nobody has exclusive access to the buffer while the graph has its clone, so nothing writes it.
+impl<B: Held> Held for Arc<B> {
+    fn extent(&self) -> (usize, usize) {
+        (**self).extent()
+    }
+
+    fn operand(&self, bytes: Range<usize>, writes: bool) -> Operand<'_> {
+        (**self).operand(bytes, writes)
+    }
+
+    fn address(&self) -> u64 {
+        (**self).address()
+    }
+
+    fn is_one_piece(&self, bytes: Range<usize>) -> bool {
+        (**self).is_one_piece(bytes)
+    }
+}
+
+impl<B: GraphBuffer> GraphBuffer for Arc<B> {
+    type Element = B::Element;
+    const IS_OF_DEVICE: bool = B::IS_OF_DEVICE;
+}
+
+impl<T: Pod, B: sealed::Pinned<T>> sealed::Pinned<T> for Arc<B> {
+    fn part(&self, range: Range<usize>) -> Result<PinnedSlice<'_, T>> {
+        (**self).part(range)
+    }
+}
+
+impl<T: Pod, B: sealed::OfDevice<T>> sealed::OfDevice<T> for Arc<B> {
+    fn part(&self, range: Range<usize>) -> Result<DeviceSlice<'_, T>> {
+        (**self).part(range)
+    }
+}
+
+impl<B: OnHost> OnHost for Arc<B> {}
+impl<B: OnDevice> OnDevice for Arc<B> {}
 
 /// Names a buffer that a [`Capture`](super::Capture) has taken, there and in the
 /// [`Graph`](super::Graph) that it becomes.

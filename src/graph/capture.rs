@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use super::buffer::{Buffers, GraphBuffer, Key, Named, OnDevice, OnHost, Part, Use, Writable};
 use super::launch::{Executable, Graph};
+use super::work::{CopyNode, Work, check_overlap};
 use crate::context::Context;
 use crate::copy::entry::{Direction, Side};
+use crate::copy::kernels::check_pattern;
+use crate::copy::order::Door;
 use crate::device::{Device, create_stream};
 use crate::driver::{
-    Capture as Status, CopyKind, DevicePtr, Driver, DriverResult, MAX_PATTERN, RawNode, RawStream,
-    StreamFlags,
+    Capture as Status, CopyKind, DevicePtr, Driver, DriverResult, RawStream, StreamFlags,
 };
-use crate::error::{Error, ErrorKind, Refused, Remedy, Result};
-use crate::memory::counted;
+use crate::error::{Error, ErrorKind, Refused, Result};
 use crate::process::on_ordinary_thread;
 use crate::stream::Stream;
 use crate::timeline::Timeline;
@@ -41,27 +42,6 @@ pub struct Capture {
     work: Work,
     /// Why the capture has failed.
     failed: Option<Error>,
-}
-
-/// What was captured.
-#[derive(Default)]
-pub(super) struct Work {
-    pub(super) uses: Vec<Use>,
-    pub(super) copies: Vec<CopyNode>,
-    /// The buffers that a kernel or foreign work names: their addresses stay.
-    pub(super) fixed: Vec<usize>,
-    /// How many bytes it moves.
-    pub(super) bytes: usize,
-}
-
-/// A copy that was captured, and how to give it other addresses.
-#[derive(Clone, Debug)]
-pub(super) struct CopyNode {
-    pub(super) node: Option<RawNode>,
-    pub(super) kind: CopyKind,
-    /// The buffer and the offset of the source in bytes, and those of the destination.
-    pub(super) sides: [(usize, usize); 2],
-    pub(super) bytes: usize,
 }
 
 /// Who has begun a capture, and ends it.
@@ -186,12 +166,14 @@ impl Capture {
     {
         let (of_host, host_range) = self.buffers.elements(operation, host)?;
         let (of_device, device_range) = self.buffers.elements(operation, device)?;
-        check_lengths::<H::Element>(operation, host_range.len(), device_range.len())?;
+        let (from, to) = direction.pair(host_range.len(), device_range.len());
+        let door = self.door(operation);
+        door.check_lengths::<H::Element>(from, to)?;
         let size = size_of::<H::Element>();
         let pinned = of_host.part(host_range.clone())?;
-        self.check_driver(operation, pinned.bytes().context())?;
+        door.check_driver(pinned.bytes().context())?;
         let view = of_device.part(device_range.clone())?;
-        self.check_device(operation, view.context())?;
+        door.check_device(&[view.context()])?;
         let (at, to) = (pinned.as_ptr().cast::<u8>(), view.as_device_ptr());
         // Each part lies in one registration, which one copy may cover.
         let parts: Vec<Range<usize>> = pinned.bytes().parts(at, host_range.len() * size).collect();
@@ -242,18 +224,15 @@ impl Capture {
         let (src, dst) = (src.into(), dst.into());
         let (from, from_range) = self.buffers.elements(OPERATION, src)?;
         let (to, to_range) = self.buffers.elements(OPERATION, dst)?;
-        check_lengths::<S::Element>(OPERATION, from_range.len(), to_range.len())?;
+        let door = self.door(OPERATION);
+        door.check_lengths::<S::Element>(from_range.len(), to_range.len())?;
         let from = from.part(from_range)?;
         let to = to.part(to_range)?;
-        self.check_device(OPERATION, from.context())?;
-        self.check_device(OPERATION, to.context())?;
+        door.check_device(&[from.context()])?;
+        door.check_device(&[to.context()])?;
         let bytes = from.len() * size_of::<S::Element>();
         let (from, to) = (from.as_device_ptr(), to.as_device_ptr());
-        if from.abs_diff(to) < bytes as u64 {
-            let what = format!("{bytes} bytes at {from:#x} and at {to:#x} overlap");
-            let remedy = "copy between parts that do not overlap";
-            return Err(Error::invalid(OPERATION, what, remedy));
-        }
+        check_overlap(OPERATION, (from, to), bytes)?;
         let uses = [
             self.buffers.use_of(OPERATION, &src.reading())?,
             self.buffers.use_of(OPERATION, &dst.writing())?,
@@ -290,14 +269,11 @@ impl Capture {
         let dst = dst.into();
         let (buffer, range) = self.buffers.elements(OPERATION, dst)?;
         let view = buffer.part(range)?;
-        self.check_device(OPERATION, view.context())?;
+        let door = self.door(OPERATION);
+        door.check_device(&[view.context()])?;
         let (to, bytes) = (view.as_device_ptr(), view.len() * size_of::<D::Element>());
         let pattern = bytemuck::bytes_of(&value);
-        if pattern.len() > MAX_PATTERN {
-            let what = format!("a pattern of more than {MAX_PATTERN} bytes");
-            let remedy = "fill with at most 64 bytes that repeat, or upload the contents";
-            return Err(Error::new(ErrorKind::Unsupported, OPERATION, what, remedy));
-        }
+        check_pattern(door, pattern)?;
         let uses = vec![self.buffers.use_of(OPERATION, &dst.writing())?];
         self.work.fixed.push(uses[0].index);
         self.enqueue(OPERATION, uses, |driver, raw| {
@@ -385,11 +361,12 @@ impl Capture {
         let moved = uses.iter().map(|user| user.range.len()).max().unwrap_or(0);
         self.work.bytes = self.work.bytes.saturating_add(moved);
         self.work.uses.extend(uses);
-        call(driver, raw).map_err(|code| {
-            let error = context.error(code, operation, "capturing");
-            self.failed = Some(error.clone());
-            error
-        })
+        // If the call panics, nobody knows what it has captured.
+        let what = "an earlier call of the capture panicked";
+        self.failed = Some(Error::invalid(operation, what, "capture all work again"));
+        let called = call(driver, raw);
+        self.failed = called.err().map(|code| context.error(code, operation, "capturing"));
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     fn context(&self) -> &Arc<Context> {
@@ -419,19 +396,9 @@ impl Capture {
         Err(Error::new(kind, operation, what, remedy))
     }
 
-    fn check_driver(&self, operation: &'static str, theirs: &Context) -> Result<()> {
-        self.context().check_driver(operation, theirs, "buffer")
-    }
-
-    fn check_device(&self, operation: &'static str, theirs: &Context) -> Result<()> {
-        self.check_driver(operation, theirs)?;
-        let (ours, theirs) = (self.context().ordinal(), theirs.ordinal());
-        if ours == theirs {
-            return Ok(());
-        }
-        let what = format!("a capture of device {ours} with memory of device {theirs}");
-        let remedy = "capture on the device that holds the buffer";
-        Err(Error::new(ErrorKind::WrongDevice, operation, what, remedy))
+    /// For checks of what is captured.
+    fn door(&self, operation: &'static str) -> Door<'_> {
+        Door::new(&self.stream, operation)
     }
 
     /// Ends the capture. The first launch makes sure that earlier uses of the buffers are complete;
@@ -501,12 +468,4 @@ impl fmt::Debug for Capture {
             .field("failed", &self.failed)
             .finish_non_exhaustive()
     }
-}
-
-fn check_lengths<T>(operation: &'static str, host: usize, device: usize) -> Result<()> {
-    if host == device {
-        return Ok(());
-    }
-    let what = format!("one side has {}, the other {device}", counted::<T>(host));
-    Err(Error::new(ErrorKind::LengthMismatch, operation, what, Remedy::ViewsOfEqualLength))
 }

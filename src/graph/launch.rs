@@ -18,13 +18,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::buffer::{Buffers, GraphBuffer, Key, Part, Use, Writable};
-use super::capture::{CopyNode, Work};
+use super::work::{CopyNode, Work, check_overlap, merged};
 use crate::context::Context;
 use crate::copy::order::Door;
-use crate::driver::{Driver, DriverResult, Item, RawGraph, RawStream};
+use crate::driver::{CopyKind, Driver, DriverResult, Item, RawGraph, RawStream};
 use crate::error::{CudaCode, Error, ErrorKind, Refused, Result};
 use crate::memory::Operand;
-use crate::memory::hazard::Access;
 use crate::process::on_ordinary_thread;
 use crate::stream::Stream;
 use crate::sync::Mutex;
@@ -312,19 +311,26 @@ impl Graph {
             let remedy = "give it a buffer of a pool that page-locks as the old one's does";
             return Err(Error::new(ErrorKind::Unsupported, OPERATION, what, remedy));
         }
-        let driver = context.driver(OPERATION)?;
-        let set = |copy: &CopyNode, to: Option<&B>| {
+        let item = |copy: &CopyNode, to: Option<&B>| {
             let address = |(buffer, offset): (usize, usize)| match to {
                 Some(new) if buffer == index => new.address() + offset as u64,
                 _ => self.buffers.address(buffer) + offset as u64,
             };
             let [src, dst] = copy.sides.map(address);
-            let item = Item { src, dst, bytes: copy.bytes as u64 };
+            Item { src, dst, bytes: copy.bytes as u64 }
+        };
+        for copy in changes.iter().filter(|copy| copy.kind == CopyKind::D2D) {
+            let Item { src, dst, .. } = item(copy, Some(new));
+            check_overlap(OPERATION, (src, dst), copy.bytes)?;
+        }
+        let driver = context.driver(OPERATION)?;
+        let set = |copy: &CopyNode, to: Option<&B>| {
+            let item = item(copy, to);
             let node = copy.node.ok_or(CudaCode::NOT_SUPPORTED)?;
             // SAFETY: the graph is live, and used by this thread alone (`&mut self`). The node was
             // captured from a copy of this kind and length. Both sides are buffers of the graph, or
-            // the one that is about to be; each lies in one registration (`fits`), and stays until
-            // no launch can use it.
+            // the one that is about to be; each lies in one registration (`fits`), overlaps no
+            // other, and stays until no launch can use it.
             unsafe { driver.graph_set_copy(graph, node, copy.kind, item) }
         };
         let failed = changes.iter().enumerate().find_map(|(at, copy)| {
@@ -348,52 +354,22 @@ impl Graph {
     /// is waited for as after any operation.
     #[must_use]
     pub fn into_buffers(mut self) -> Buffers {
-        if self.executable.context.is_current() {
-            self.tell_all();
-        }
+        self.tell_all();
         std::mem::replace(&mut self.buffers, Buffers::new())
     }
 
     fn tell_all(&self) {
-        (0..self.buffers.len()).for_each(|index| self.tell(index));
+        // In a forked child the buffers leak.
+        if self.executable.context.is_current() {
+            (0..self.buffers.len()).for_each(|index| self.tell(index));
+        }
     }
 }
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // In a forked child the buffers leak.
-        if self.executable.context.is_current() {
-            self.tell_all();
-        }
+        self.tell_all();
     }
-}
-
-impl CopyNode {
-    fn names(&self, index: usize) -> bool {
-        self.sides.iter().any(|side| side.0 == index)
-    }
-
-    /// Whether one copy can cover its bytes in that buffer.
-    fn fits<B: GraphBuffer>(&self, index: usize, new: &B) -> bool {
-        let is_it = |side: &&(usize, usize)| side.0 == index;
-        let mut sides = self.sides.iter().filter(is_it);
-        sides.all(|&(_, offset)| new.is_one_piece(offset..offset + self.bytes))
-    }
-}
-
-/// The uses by buffer and access: the hull of the ranges of each.
-fn merged(mut uses: Vec<Use>) -> Vec<Use> {
-    let is_write = |user: &Use| user.access == Access::Write;
-    uses.sort_by_key(|user| (user.index, is_write(user)));
-    uses.dedup_by(|next, kept| {
-        let same = next.index == kept.index && next.access == kept.access;
-        if same {
-            kept.range.start = kept.range.start.min(next.range.start);
-            kept.range.end = kept.range.end.max(next.range.end);
-        }
-        same
-    });
-    uses
 }
 
 impl fmt::Debug for Graph {

@@ -50,6 +50,7 @@
 mod buffer;
 mod capture;
 mod launch;
+mod work;
 
 pub use buffer::{Buffers, GraphBuffer, Key, Named, OnDevice, OnHost, Part, Writable};
 pub use capture::Capture;

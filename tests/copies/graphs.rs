@@ -1,6 +1,7 @@
 //! Graphs: each launch copies what is there then, whatever else uses the buffers, and whatever is
 //! dropped.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use pinlane::driver::{Driver, RawStream};
@@ -282,6 +283,44 @@ fn a_capture_fails_as_a_whole_and_gives_its_buffers_back() {
         let mut buffers = refused.value;
         assert_eq!(buffers.take(host).unwrap().read().unwrap()[..], [8; LEN]);
         assert_eq!(buffers.take(gpu).unwrap().len(), LEN);
+    });
+}
+
+/// After a panic in foreign work nobody knows what it has captured.
+#[test]
+fn a_capture_fails_if_foreign_work_panics() {
+    on_machines(4, |rig| {
+        let mut capture = rig.device.capture().unwrap();
+        let (host, gpu) = (capture.own(rig.host(8)), capture.own(rig.gpu()));
+        capture.upload(host, gpu).unwrap();
+        let work = AssertUnwindSafe(|| {
+            // SAFETY: there is no work.
+            unsafe { capture.foreign(&[], &[gpu.writing()], |_| resume_unwind(Box::new(()))) }
+        });
+        assert!(catch_unwind(work).is_err());
+        assert_eq!(wrong(&mut capture, host, gpu), ErrorKind::InvalidValue);
+        let mut buffers = capture.finish().unwrap_err().value;
+        assert_eq!(buffers.take(host).unwrap().read().unwrap()[..], [8; LEN]);
+    });
+}
+
+/// Borrowed memory may be that of another buffer of the graph.
+#[test]
+fn a_copy_is_not_bound_to_memory_that_overlaps() {
+    on_machines(4, |rig| {
+        let owner = rig.gpu();
+        let mut capture = rig.device.capture().unwrap();
+        // SAFETY: `owner` outlives the graph, and is not used.
+        let borrow = |from: u64| unsafe {
+            rig.device.borrow_memory::<u32>(owner.as_device_ptr() + 4 * from, 100).unwrap()
+        };
+        let (src, dst) = (capture.own(borrow(0)), capture.own(borrow(100)));
+        capture.copy(src, dst).unwrap();
+        let mut graph = capture.finish().unwrap();
+        let refused = graph.rebind(src, borrow(50)).unwrap_err();
+        assert_eq!(refused.error.kind(), ErrorKind::InvalidValue);
+        drop(graph.rebind(src, borrow(200)).unwrap());
+        rig.stream.record().unwrap().wait().unwrap();
     });
 }
 

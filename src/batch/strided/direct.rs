@@ -18,7 +18,7 @@ use crate::timeline::Fencing;
 /// kernel, by a quarter at 256 B on an H100. Shorter rows are not measured.
 const LONG_ROW: usize = 256;
 
-/// For fewer rows than this, one call costs less than a kernel. A first guess, too.
+/// For fewer rows than this, one call costs less than a kernel, however short they are. A guess.
 const FEW_ROWS: usize = 4;
 
 /// The way of rows that each side has in one piece.

@@ -31,6 +31,30 @@ pub(super) unsafe fn function<P: Pointer>(at: NonNull<c_void>) -> Function<P> {
     unsafe { transmute_copy(&at) }
 }
 
+/// Declares a table of functions, each with the version of CUDA whose signature it is.
+macro_rules! table {
+    ($(#[$doc:meta])* $($field:ident: $name:literal $version:literal $type:ident;)*) => {
+        $(#[$doc])*
+        pub(in crate::driver::cuda) struct Functions {
+            $(pub(in crate::driver::cuda) $field: Function<$type>,)*
+        }
+
+        impl Functions {
+            /// Finds them all by `find`, which gives the driver's function of a name and version.
+            pub(in crate::driver::cuda) fn find<E>(
+                find: impl Fn(&std::ffi::CStr, std::ffi::c_int)
+                    -> Result<std::ptr::NonNull<std::ffi::c_void>, E>,
+            ) -> Result<Functions, E> {
+                // SAFETY: the driver's functions of these names and versions have these signatures.
+                unsafe {
+                    Ok(Functions { $($field: function::<$type>(find($name, $version)?),)* })
+                }
+            }
+        }
+    };
+}
+pub(super) use table;
+
 /// The driver's search for functions: `cuGetProcAddress` of CUDA 12.0.
 #[derive(Clone, Copy)]
 pub(super) struct Search(pub(super) Function<PFN_cuGetProcAddress_v12000>);

@@ -3,35 +3,11 @@
 //! The runtime's functions have changed their signatures with 12.0 and 13.0. Its handles are the
 //! driver's.
 
-use std::ffi::{CStr, c_int, c_void};
-use std::ptr::NonNull;
-
 use super::driver_api::*;
-use super::functions::{Function, function};
+use super::functions::{Function, function, table};
 
-/// Declares the functions, each with the version of CUDA whose signature it is.
-macro_rules! functions {
-    ($($field:ident: $name:literal $version:literal $type:ident;)*) => {
-        /// The driver's functions for graphs.
-        pub(super) struct Functions {
-            $(pub(super) $field: Function<$type>,)*
-        }
-
-        impl Functions {
-            /// Finds them all by `find`, which gives the driver's function of a name and version.
-            pub(super) fn find<E>(
-                mut find: impl FnMut(&CStr, c_int) -> Result<NonNull<c_void>, E>,
-            ) -> Result<Functions, E> {
-                // SAFETY: the driver's functions of these names and versions have these signatures.
-                unsafe {
-                    Ok(Functions { $($field: function::<$type>(find($name, $version)?),)* })
-                }
-            }
-        }
-    };
-}
-
-functions! {
+table! {
+    /// The driver's functions for graphs.
     current: c"cuCtxGetCurrent" 4000 PFN_cuCtxGetCurrent_v4000;
     begin: c"cuStreamBeginCapture" 10010 PFN_cuStreamBeginCapture_v10010;
     info: c"cuStreamGetCaptureInfo" 11030 PFN_cuStreamGetCaptureInfo_v11030;

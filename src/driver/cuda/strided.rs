@@ -2,41 +2,24 @@
 //!
 //! They do what the runtime's functions do, which read the program's last error.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ffi::{c_uint, c_void};
+use std::ptr::null_mut;
 
 use super::driver_api::{
     CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_v2, CUmemorytype, MEMORY_DEVICE, MEMORY_HOST,
     PFN_cuMemcpy2DAsync_v3020, PFN_cuMemcpy3DAsync_v3020,
 };
-use super::functions::{Function, function};
+use super::functions::{Function, function, table};
 use super::words::stream_of;
 use pinlane_driver::{CopyKind, Pitched, RawStream, StridedCopy};
 
-/// The version of CUDA whose signatures these are.
-const VERSION: c_int = 3020;
-
-/// The driver's two functions, which every driver has.
-#[derive(Clone, Copy)]
-pub(super) struct Functions {
-    plane: Function<PFN_cuMemcpy2DAsync_v3020>,
-    volume: Function<PFN_cuMemcpy3DAsync_v3020>,
+table! {
+    /// The driver's two functions, which every driver has.
+    plane: c"cuMemcpy2DAsync" 3020 PFN_cuMemcpy2DAsync_v3020;
+    volume: c"cuMemcpy3DAsync" 3020 PFN_cuMemcpy3DAsync_v3020;
 }
 
 impl Functions {
-    /// Finds them by `find`, which gives the driver's function of a name and version.
-    pub(super) fn find<E>(
-        mut find: impl FnMut(&CStr, c_int) -> Result<NonNull<c_void>, E>,
-    ) -> Result<Functions, E> {
-        // SAFETY: the driver's functions of these names and that version have these signatures.
-        unsafe {
-            Ok(Functions {
-                plane: function::<PFN_cuMemcpy2DAsync_v3020>(find(c"cuMemcpy2DAsync", VERSION)?),
-                volume: function::<PFN_cuMemcpy3DAsync_v3020>(find(c"cuMemcpy3DAsync", VERSION)?),
-            })
-        }
-    }
-
     /// Enqueues the copy.
     ///
     /// # Safety

@@ -174,8 +174,8 @@ impl Opened {
             CudaCode::STUB_LIBRARY => CudaCode::STUB_LIBRARY,
             _ => CudaCode::INSUFFICIENT_DRIVER,
         };
-        let functions = Functions::find(search).map_err(unfit)?;
         let find = |name: &CStr, version| search.find(name, version);
+        let functions = Functions::find(find).map_err(unfit)?;
         let graphs = graph_table::Functions::find(find).map_err(unfit)?;
         let strided = strided::Functions::find(find).map_err(unfit)?;
         // SAFETY: takes flags, which must be 0.

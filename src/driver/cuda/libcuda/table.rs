@@ -3,32 +3,12 @@
 use std::ffi::c_uint;
 
 use super::super::driver_api::*;
-use super::super::functions::{Function, Search, function};
+use super::super::functions::{Function, function, table};
 use crate::error::CudaCode;
 use pinlane_driver::DriverResult;
 
-/// Declares the functions, each with the version of CUDA whose signature it is.
-macro_rules! functions {
-    ($($field:ident: $name:literal $version:literal $type:ident;)*) => {
-        /// The functions of the driver.
-        pub(super) struct Functions {
-            $(pub(super) $field: Function<$type>,)*
-        }
-
-        impl Functions {
-            pub(super) fn find(search: Search) -> Result<Functions, c_uint> {
-                // SAFETY: the driver's functions of these names and versions have these signatures.
-                unsafe {
-                    Ok(Functions {
-                        $($field: function::<$type>(search.find($name, $version)?),)*
-                    })
-                }
-            }
-        }
-    };
-}
-
-functions! {
+table! {
+    /// The functions of the driver.
     init: c"cuInit" 2000 PFN_cuInit_v2000;
     device_count: c"cuDeviceGetCount" 2000 PFN_cuDeviceGetCount_v2000;
     device: c"cuDeviceGet" 2000 PFN_cuDeviceGet_v2000;

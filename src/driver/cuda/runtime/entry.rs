@@ -8,7 +8,7 @@ use super::super::functions::{Search, function};
 use super::convert::Address;
 use super::sys;
 use super::thread::call;
-use pinlane_driver::DriverResult;
+use pinlane_driver::{CudaCode, DriverResult};
 
 /// The driver's function of this name as it was in that version of CUDA (1000 * major + 10 *
 /// minor); `None` if the driver has no such function, or the runtime provides none.
@@ -18,6 +18,11 @@ pub(super) fn find(name: &CStr, version: c_int) -> DriverResult<Option<NonNull<c
     // type.
     let search = Search(unsafe { function::<PFN_cuGetProcAddress_v12000>(search) });
     Ok(search.find(name, version).ok())
+}
+
+/// The same, for functions that every driver has.
+pub(super) fn must_find(name: &CStr, version: c_int) -> DriverResult<NonNull<c_void>> {
+    find(name, version)?.ok_or(CudaCode::NOT_SUPPORTED)
 }
 
 fn look_up_in_runtime(name: &CStr) -> DriverResult<Option<NonNull<c_void>>> {

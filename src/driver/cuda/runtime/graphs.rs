@@ -1,22 +1,20 @@
 //! The driver's functions for graphs, in a program of the runtime.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_uint;
 use std::sync::OnceLock;
 
 use super::super::graph_table::Functions;
 use super::batch::with_device_current;
 use super::entry;
 use super::thread::call_with_device;
-use pinlane_driver::{CudaCode, DriverResult, Ordinal, RawStream};
+use pinlane_driver::{DriverResult, Ordinal, RawStream};
 
 fn functions() -> DriverResult<&'static Functions> {
     static FOUND: OnceLock<Functions> = OnceLock::new();
     if let Some(found) = FOUND.get() {
         return Ok(found);
     }
-    let found = Functions::find(|name, version: c_int| {
-        entry::find(name, version)?.ok_or(CudaCode::NOT_SUPPORTED)
-    })?;
+    let found = Functions::find(entry::must_find)?;
     Ok(FOUND.get_or_init(|| found))
 }
 

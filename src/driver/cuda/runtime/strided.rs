@@ -10,16 +10,14 @@ use super::convert::{Address, stream_of};
 use super::entry;
 use super::sys;
 use super::thread::{call_on, call_with_device};
-use pinlane_driver::{CopyKind, CudaCode, DriverResult, Ordinal, Pitched, RawStream, StridedCopy};
+use pinlane_driver::{CopyKind, DriverResult, Ordinal, Pitched, RawStream, StridedCopy};
 
 fn functions() -> DriverResult<&'static Functions> {
     static FOUND: OnceLock<Functions> = OnceLock::new();
     if let Some(found) = FOUND.get() {
         return Ok(found);
     }
-    let found = Functions::find(|name, version| {
-        entry::find(name, version)?.ok_or(CudaCode::NOT_SUPPORTED)
-    })?;
+    let found = Functions::find(entry::must_find)?;
     Ok(FOUND.get_or_init(|| found))
 }
 
