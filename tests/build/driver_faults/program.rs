@@ -6,7 +6,7 @@ use std::time::Duration;
 use pinlane::batch::{Route, Uploads};
 use pinlane::pool::PageLocking;
 use pinlane::trace::Recording;
-use pinlane::{CudaCode, Device, Error, ErrorKind, PinnedPool, Result, Stream};
+use pinlane::{CudaCode, Device, Error, ErrorKind, PinnedPool, Result, Stream, Strided, Strides};
 
 const LEN: usize = 1000;
 
@@ -37,7 +37,7 @@ impl Rig {
 
 type Step = (&'static str, fn(&Rig) -> Result<()>);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("page-locked memory", page_locked),
     ("a block that is in use", in_use),
     ("pageable memory", pageable),
@@ -47,6 +47,7 @@ const STEPS: [Step; 9] = [
     ("host functions", host_functions),
     ("a recording", recorded),
     ("a graph", graph),
+    ("rows that lie a pitch apart", strided),
 ];
 
 fn page_locked(rig: &Rig) -> Result<()> {
@@ -165,6 +166,24 @@ fn graph(rig: &Rig) -> Result<()> {
         drop(graph.rebind(input, fresh)?);
         graph.launch(&rig.stream)?;
         assert_eq!(graph.get(output)?.read()?, [value; LEN]);
+    }
+    Ok(())
+}
+
+fn strided(rig: &Rig) -> Result<()> {
+    let plane = Strides::new(80, 4, 100);
+    for strides in [plane, plane.planes(2, 500)] {
+        let elements = strides.row * strides.rows * strides.planes;
+        let mut host = rig.pools[0].alloc::<u32>(LEN)?;
+        host.write()?.fill(5);
+        let mut here = rig.device.alloc::<u32>(elements)?;
+        rig.stream.upload_strided(Strided::new(host.as_slice(), strides)?, &mut here)?;
+        let mut there = rig.other.alloc::<u32>(LEN)?;
+        rig.stream.copy_strided(&here, Strided::new(there.as_slice_mut(), strides)?)?;
+        let mut back = rig.pools[0].alloc_zeroed::<u32>(elements)?;
+        let far = rig.other.stream()?;
+        far.download_strided(Strided::new(there.as_slice(), strides)?, &mut back)?;
+        assert_eq!(back.read()?, vec![5; elements]);
     }
     Ok(())
 }
