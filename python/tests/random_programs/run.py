@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pinlane import dropin
+from pinlane import dropin, operators
 from pinlane.findings import Finding, read
 
 from .program import Program
@@ -56,6 +56,10 @@ class Runner:
 
     def _end(self, ran: Ran) -> Ran:
         torch.cuda.synchronize()
+        # Otherwise the next program would raise it.
+        failed = operators.load().failure()
+        if failed:
+            ran.wrong.append(f"an operator failed at its turn: {failed}")
         dropin.answers()  # a call reports what was found since the last one
         ran.findings = self._new()
         return ran
