@@ -4,10 +4,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use pinlane::driver::{Driver, RawStream};
-use pinlane::emulated::{CaptureMode, Emulator, Execution};
+use pinlane::driver::{Call, Driver, RawStream};
+use pinlane::emulated::{CaptureMode, Emulator, Execution, Fault};
 use pinlane::graph::{Key, Part};
-use pinlane::{Capture, Device, DeviceBuf, ErrorKind, Graph, PinnedBuf, Result, Stream};
+use pinlane::{Capture, CudaCode, Device, DeviceBuf, ErrorKind, Graph, PinnedBuf, Result, Stream};
 
 use crate::common::faults::{Run, at_every_call};
 use crate::common::support::{BLOCK, LEN, Rig, raw};
@@ -283,6 +283,41 @@ fn a_capture_fails_as_a_whole_and_gives_its_buffers_back() {
         let mut buffers = refused.value;
         assert_eq!(buffers.take(host).unwrap().read().unwrap()[..], [8; LEN]);
         assert_eq!(buffers.take(gpu).unwrap().len(), LEN);
+    });
+}
+
+/// If CUDA refuses a copy, there is no graph of the others.
+#[test]
+fn a_capture_fails_if_a_copy_is_refused() {
+    on_machines(4, |rig| {
+        let mut capture = rig.device.capture().unwrap();
+        let (host, gpu) = (capture.own(rig.host(8)), capture.own(rig.gpu()));
+        capture.upload(host, gpu).unwrap();
+        rig.emulator.inject(Fault::once(Call::CopyH2D, CudaCode::UNKNOWN));
+        assert_eq!(wrong(&mut capture, host, gpu), ErrorKind::Cuda);
+        assert_eq!(wrong(&mut capture, host, gpu), ErrorKind::Cuda);
+        assert_eq!(capture.finish().unwrap_err().error.kind(), ErrorKind::Cuda);
+    });
+}
+
+/// The same in a capture of other code, which ends without a graph.
+#[test]
+fn a_joined_capture_fails_as_a_whole() {
+    on_machines(4, |rig| {
+        let stream = rig.device.stream().unwrap();
+        let driver: Arc<dyn Driver> = Arc::new(rig.emulator.clone());
+        rig.emulator.stream_begin_capture(raw(&stream), CaptureMode::Global).unwrap();
+        // SAFETY: there will be no graph of the other code.
+        let mut capture = unsafe { stream.join_capture() }.unwrap();
+        let (host, gpu) = (capture.own(rig.host(8)), capture.own(rig.gpu()));
+        capture.upload(host, gpu).unwrap();
+        // SAFETY: the work is a query, of the given stream.
+        let queried = unsafe {
+            capture.foreign(&[], &[gpu.writing()], |_| driver.stream_query(raw(&stream)).is_err())
+        };
+        assert_eq!(queried.unwrap_err().kind(), ErrorKind::StreamCapturing);
+        assert_eq!(capture.finish().unwrap_err().error.kind(), ErrorKind::StreamCapturing);
+        rig.emulator.stream_end_capture(raw(&stream)).unwrap_err();
     });
 }
 
