@@ -1078,7 +1078,7 @@ typedef struct pinlane_pool_options {
   /**
    * The budget: the most that the pool may page-lock at a time, in bytes; at least a page of
    * 4096. By default half of the machine's memory, or of what the process's control groups allow
-   * if that is less.
+   * if that is less; and while the system refuses to page-lock that much, what it allows.
    */
   size_t max_bytes;
   /**
@@ -1129,7 +1129,8 @@ typedef struct pinlane_pool_stats {
    */
   size_t size;
   /**
-   * The budget.
+   * The budget. If it is the default one, and the system has just refused to page-lock more,
+   * what the system allows.
    */
   size_t max_bytes;
   /**

@@ -40,7 +40,7 @@ pub struct pinlane_pool_options {
     pub size: usize,
     /// The budget: the most that the pool may page-lock at a time, in bytes; at least a page of
     /// 4096. By default half of the machine's memory, or of what the process's control groups allow
-    /// if that is less.
+    /// if that is less; and while the system refuses to page-lock that much, what it allows.
     pub max_bytes: usize,
     /// The most that one thread caches, in bytes of free blocks; never more than a 32nd of the
     /// budget. By default 16 MiB.

@@ -17,7 +17,8 @@ use crate::pool::{ClassStats, Stats};
 pub struct pinlane_pool_stats {
     /// `sizeof(pinlane_pool_stats)`.
     pub size: usize,
-    /// The budget.
+    /// The budget. If it is the default one, and the system has just refused to page-lock more,
+    /// what the system allows.
     pub max_bytes: usize,
     /// Page-locked now: live, cached, in-flight and quarantined blocks, the unused ends of slabs,
     /// and memory that is being page-locked or given back at this moment.

@@ -31,6 +31,7 @@ impl Builder {
             max_bytes: None,
             options: Options {
                 max_bytes: 0,
+                follows_system: false,
                 thread_cache_bytes: 16 << 20,
                 page_locking: PageLocking::default(),
                 flags: HostFlags { portable: true, ..HostFlags::default() },
@@ -43,7 +44,9 @@ impl Builder {
 
     /// The budget in bytes: the pool never page-locks more than this at a time. By default it is
     /// half of the memory of the machine, or of what the process's control groups allow if that is
-    /// less.
+    /// less. A pool with the default budget stays within what the system page-locks: where it
+    /// refuses more, requests wait or fail as they do at the end of a budget. It tries again after
+    /// a second.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = Some(max_bytes);
         self
@@ -87,7 +90,8 @@ impl Builder {
             return Err(Error::invalid(OPERATION, what, remedy));
         }
         let thread_cache_bytes = self.options.thread_cache_bytes.min(max_bytes / 32);
-        let options = Options { max_bytes, thread_cache_bytes, ..self.options };
+        let follows_system = self.max_bytes.is_none();
+        let options = Options { max_bytes, follows_system, thread_cache_bytes, ..self.options };
         Ok(PinnedPool::of(Core::new(context, options)))
     }
 }

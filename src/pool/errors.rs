@@ -35,8 +35,12 @@ pub(super) fn exhausted(operation: &'static str, size: Size, stats: &Stats) -> E
     Error::new(ErrorKind::BudgetExhausted, operation, what, Remedy::MakeRoom)
 }
 
+/// No memory can serve the request, whatever is dropped.
 #[cold]
-pub(super) fn hopeless(operation: &'static str, size: Size, stats: &Stats) -> Error {
+pub(super) fn unserved(operation: &'static str, size: Size, stats: &Stats) -> Error {
+    if size.bytes > stats.max_bytes {
+        return exhausted(operation, size, stats);
+    }
     let what = format!("no block of {} bytes can become free: {stats}", size.bytes);
     Error::new(ErrorKind::BudgetExhausted, operation, what, Remedy::MakeNewPool)
 }
@@ -80,9 +84,9 @@ pub(super) fn not_page_locked(
         NotLocked::NoMemory(Some(available)) => {
             no_memory(&format!(": {} are available", in_units(available)))
         }
-        NotLocked::NoMemory(None) | NotLocked::Runtime(_, CudaCode::MEMORY_ALLOCATION) => {
-            no_memory("")
-        }
+        NotLocked::NoMemory(None)
+        | NotLocked::Full(_)
+        | NotLocked::Runtime(_, CudaCode::MEMORY_ALLOCATION) => no_memory(""),
         NotLocked::Runtime(call, code) => {
             context.error(code, call, format_args!("page-locking {bytes} bytes"))
         }

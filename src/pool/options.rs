@@ -25,6 +25,8 @@ pub enum PageLocking {
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) max_bytes: usize,
+    /// The budget is the default: the system may allow less.
+    pub(super) follows_system: bool,
     pub(super) thread_cache_bytes: usize,
     pub(super) page_locking: PageLocking,
     pub(super) flags: HostFlags,

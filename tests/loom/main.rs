@@ -381,12 +381,8 @@ mod pool {
             Error("not ready")
         }
 
-        pub fn exhausted(_: &'static str, _: Size, _: &Stats) -> Error {
-            Error("exhausted")
-        }
-
-        pub fn hopeless(_: &'static str, _: Size, _: &Stats) -> Error {
-            Error("hopeless")
+        pub fn unserved(_: &'static str, _: Size, _: &Stats) -> Error {
+            Error("unserved")
         }
 
         pub fn timed_out(_: &'static str, _: Size, _: Brief) -> Error {

@@ -2,8 +2,10 @@
 
 use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Fault};
+use std::time::Duration;
+
 use pinlane::{
-    CudaCode, Device, ErrorKind, PinnedPool,
+    CudaCode, Device, Error, ErrorKind, PinnedBuf, PinnedPool,
     pool::{Builder, PageLocking},
 };
 
@@ -128,4 +130,90 @@ fn a_system_that_allows_little_fills_the_pool_before_its_budget_is_spent() {
         pool.alloc::<u8>(8 * MIB).unwrap();
         assert!(pool.stats().committed_bytes <= 16 << 20, "{how:?}");
     }
+}
+
+/// A machine that page-locks 16 MiB, and a pool with the default budget.
+fn pool_of_default_budget(how: PageLocking) -> (Emulator, PinnedPool) {
+    let emulator = Emulator::new();
+    emulator.limit_page_locked(16 * MIB);
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    (emulator, PinnedPool::builder(&device).page_locking(how).build().unwrap())
+}
+
+/// Blocks of `bytes` until the pool has no more.
+fn fill(pool: &PinnedPool, bytes: usize) -> (Vec<PinnedBuf<u8>>, Error) {
+    let mut held = Vec::new();
+    loop {
+        match pool.alloc::<u8>(bytes) {
+            Ok(block) => held.push(block),
+            Err(error) => return (held, error),
+        }
+    }
+}
+
+#[test]
+fn the_default_budget_ends_where_the_system_page_locks_no_more() {
+    for how in [PageLocking::Register, PageLocking::Allocate] {
+        let (emulator, pool) = pool_of_default_budget(how);
+        let (mut held, error) = fill(&pool, MIB);
+        assert_eq!(error.kind(), ErrorKind::BudgetExhausted, "{how:?}: {error}");
+        let message = error.to_string();
+        assert!(
+            message.contains("16 MiB of 16 MiB that the system allows page-locked"),
+            "{message}"
+        );
+        assert_eq!((held.len(), pool.stats().max_bytes), (16, 16 * MIB), "{how:?}");
+        // What is larger fails at once, and does not take the free blocks along.
+        let error = pool.alloc::<u8>(17 * MIB).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BudgetExhausted, "{error}");
+        // A request that waits gets the block that comes back.
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| pool.alloc_timeout::<u8>(MIB, Duration::from_secs(60)));
+            while pool.stats().waiting == 0 {
+                std::thread::yield_now();
+            }
+            held.pop();
+            waiting.join().unwrap().expect("the block that came back");
+        });
+        drop(held);
+        pool.alloc::<u8>(8 * MIB).expect("blocks of another size take the memory of free ones");
+        assert_eq!(emulator.usage().host_bytes, pool.stats().committed_bytes, "{how:?}");
+        assert_eq!(emulator.findings(), []);
+    }
+}
+
+#[test]
+fn parts_that_were_page_locked_count_for_what_the_system_allows() {
+    let (emulator, pool) = pool_of_default_budget(PageLocking::Register);
+    let small = pool.alloc::<u8>(4 * MIB).unwrap();
+    // One part of 8 MiB, and then no second one.
+    let error = pool.alloc::<u8>(32 * MIB).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::BudgetExhausted, "{error}");
+    assert_eq!(pool.stats().max_bytes, 12 * MIB);
+    assert_eq!(emulator.usage().host_bytes, small.len(), "the part was given back");
+    pool.alloc::<u8>(8 * MIB).expect("what the system allows");
+}
+
+/// Another process may have released some.
+#[test]
+fn the_pool_asks_a_system_that_refused_again() {
+    let (emulator, pool) = pool_of_default_budget(PageLocking::Register);
+    let default = pool.stats().max_bytes;
+    let (held, _) = fill(&pool, MIB);
+    emulator.limit_page_locked(64 * MIB);
+    while pool.stats().max_bytes < default {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (more, error) = fill(&pool, MIB);
+    assert_eq!(held.len() + more.len(), 64, "{error}");
+}
+
+/// Nothing is page-locked that could come back.
+#[test]
+fn a_system_that_page_locks_nothing_is_an_error_also_for_the_default_budget() {
+    let (emulator, pool) = pool_of_default_budget(PageLocking::Register);
+    emulator.limit_page_locked(0);
+    let error = pool.alloc::<u8>(MIB).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfHostMemory, "{error}");
+    assert!(pool.stats().max_bytes > 16 * MIB);
 }

@@ -80,7 +80,7 @@ impl Books {
             }
             self.ready.push(delivery);
         }
-        if std::mem::take(&mut self.store.newly_lost) {
+        if std::mem::take(&mut self.store.shrunk) {
             self.end_hopeless();
         }
     }
@@ -97,7 +97,7 @@ impl Books {
         let stats = self.stats();
         for number in self.queue.of_sizes(&hopeless) {
             let Some(request) = self.queue.remove(number) else { continue };
-            let error = errors::hopeless(request.operation, request.size, &stats);
+            let error = errors::unserved(request.operation, request.size, &stats);
             self.ready.push(request.end(Err(error)));
         }
     }
@@ -146,7 +146,8 @@ impl Books {
 
     pub(crate) fn brief(&self) -> Brief {
         Brief {
-            max_bytes: self.store.max_bytes,
+            max_bytes: self.store.max_bytes(),
+            by_system: self.store.ceiling().is_some(),
             committed_bytes: self.store.committed,
             free_bytes: self.store.free_bytes,
             in_flight: self.store.parked.blocks,
@@ -185,7 +186,8 @@ impl Books {
             |of: fn(&Cache) -> u64| -> u64 { self.caches.iter().map(|cache| of(cache)).sum() };
         let thread_hits = counts.thread_hits + of_caches(Cache::hits);
         Stats {
-            max_bytes: store.max_bytes,
+            max_bytes: store.max_bytes(),
+            by_system: store.ceiling().is_some(),
             committed_bytes: store.committed,
             peak_bytes: store.peak,
             live_bytes: sum(|class| class.live),

@@ -71,7 +71,8 @@ pub struct ClassStats {
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// The budget.
+    /// The budget. If it is the default one, and the system has just refused to page-lock more,
+    /// what the system allows.
     pub max_bytes: usize,
     /// Page-locked by the pool now: live, cached, in flight and quarantined blocks, the remainders
     /// at the end of slabs, and memory that is being page-locked or given back at this moment.
@@ -109,6 +110,8 @@ pub struct Stats {
     pub waiting: usize,
     /// By size of block, the smallest first. Sizes without blocks are left out.
     pub classes: Vec<ClassStats>,
+    /// `max_bytes` is what the system allows.
+    pub(crate) by_system: bool,
 }
 
 /// Where one growth did not get the preferred method.
@@ -133,6 +136,8 @@ impl GrowthFallbacks {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Brief {
     pub(crate) max_bytes: usize,
+    /// `max_bytes` is what the system allows.
+    pub(crate) by_system: bool,
     pub(crate) committed_bytes: usize,
     /// Free for all threads.
     pub(crate) free_bytes: usize,
@@ -146,9 +151,10 @@ impl fmt::Display for Brief {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} of {} page-locked, {} free, {} blocks in flight, {} requests waiting",
+            "{} of {}{} page-locked, {} free, {} blocks in flight, {} requests waiting",
             in_units(self.committed_bytes),
             in_units(self.max_bytes),
+            whose(self.by_system),
             in_units(self.free_bytes),
             self.in_flight,
             self.waiting,
@@ -160,10 +166,11 @@ impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} of {} page-locked (peak {}): {} live, {} cached, {} in flight, {} quarantined; \
+            "{} of {}{} page-locked (peak {}): {} live, {} cached, {} in flight, {} quarantined; \
              {} hits, {} misses, {} growths, {} waits, {} trims",
             in_units(self.committed_bytes),
             in_units(self.max_bytes),
+            whose(self.by_system),
             in_units(self.peak_bytes),
             in_units(self.live_bytes),
             in_units(self.cached_bytes),
@@ -180,6 +187,11 @@ impl fmt::Display for Stats {
         }
         Ok(())
     }
+}
+
+/// What a message adds to a budget that the system has lowered.
+fn whose(by_system: bool) -> &'static str {
+    if by_system { " that the system allows" } else { "" }
 }
 
 /// A size for people: "64 KiB", "125.8 GiB".

@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! * `committed` counts every byte from before it is page-locked until it is released, including
-//!   memory whose release failed. It never exceeds `max_bytes`.
+//!   memory whose release failed. It never exceeds the budget.
 //! * A slab that has left the books with all its blocks free is unused. Only such slabs are
 //!   released.
 //! * Live blocks, and those that threads keep, are in no list here. Their slab counts them.
@@ -20,7 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::parked::Parked;
 use crate::context::Context;
@@ -28,6 +28,9 @@ use crate::memory::block::{Block, BlockOwner, BlockRef};
 use crate::pool::by_address::known::Known;
 use crate::pool::classes::{PAGE, Size};
 use crate::pool::keeper::grow::{LEAST_PART, SlabMemory};
+
+/// For how long the system's refusal to page-lock more counts. Another process may release some.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
 
 /// A piece of page-locked memory, cut into blocks of one size. Dropping it leaks it.
 pub(crate) struct Slab {
@@ -124,7 +127,9 @@ pub(crate) enum Fate {
 
 #[derive(Default)]
 pub(crate) struct Store {
-    pub(crate) max_bytes: usize,
+    budget: usize,
+    /// How much the system has been found to page-lock, and when.
+    refused: Option<(usize, Instant)>,
     /// The wanted bytes of one size: a growth page-locks what is missing of them in one slab, if
     /// there is room.
     pub(crate) slab_bytes: usize,
@@ -134,8 +139,8 @@ pub(crate) struct Store {
     pub(crate) unreleased: usize,
     /// Bytes of slabs that are stuck.
     stuck: usize,
-    /// Memory has been lost, and the requests that this ends have not been looked for yet.
-    pub(crate) newly_lost: bool,
+    /// Less memory is left for requests, and those that this ends have not been looked for yet.
+    pub(crate) shrunk: bool,
     stocks: Vec<Stock>,
     by_size: BTreeMap<Size, usize>,
     pub(crate) parked: Parked,
@@ -148,7 +153,24 @@ pub(crate) struct Store {
 impl Store {
     pub(crate) fn new(max_bytes: usize) -> Self {
         // No block is larger than `isize::MAX`, so no sum overflows.
-        Store { max_bytes: max_bytes.min(isize::MAX as usize), ..Store::default() }
+        Store { budget: max_bytes.min(isize::MAX as usize), ..Store::default() }
+    }
+
+    /// The most that may be committed now.
+    pub(crate) fn max_bytes(&self) -> usize {
+        self.ceiling().unwrap_or(self.budget)
+    }
+
+    /// What the system page-locks, if it has refused more lately.
+    pub(crate) fn ceiling(&self) -> Option<usize> {
+        self.refused.filter(|(_, since)| since.elapsed() < BELIEVED_FOR).map(|(bytes, _)| bytes)
+    }
+
+    /// Notes that the system page-locks `more` bytes besides the committed ones, and refuses what
+    /// goes beyond. For a moment that is the budget.
+    pub(crate) fn note_refusal(&mut self, more: usize) {
+        self.refused = Some((self.budget.min(self.committed + more), Instant::now()));
+        self.shrunk = true;
     }
 
     /// The stocks, by size.
@@ -163,7 +185,7 @@ impl Store {
 
     /// How many more bytes may be committed.
     pub(crate) fn room(&self) -> usize {
-        self.max_bytes - self.committed
+        self.max_bytes().saturating_sub(self.committed)
     }
 
     /// The stock that a block belongs to.
@@ -201,9 +223,9 @@ impl Store {
 
     /// Whether a request of `size` could be served if every buffer were dropped and every device
     /// were done: by a block that is not lost, or by new memory in place of all that can be
-    /// released. Once false it stays false.
+    /// released. Once false it stays false, unless the system had refused memory.
     pub(crate) fn could_serve(&self, size: Size) -> bool {
-        let left = self.max_bytes - self.stuck - self.unreleased;
+        let left = self.max_bytes().saturating_sub(self.stuck + self.unreleased);
         let alive = |stock: usize| self.stocks[stock].blocks > self.stocks[stock].quarantined;
         self.smallest_growth(size) <= left || self.serving(size).any(alive)
     }
@@ -291,13 +313,13 @@ impl Store {
         if !std::mem::replace(&mut slab.stuck, true) {
             self.stuck += slab.memory.bytes();
         }
-        self.newly_lost = true;
+        self.shrunk = true;
     }
 
     /// Notes that the system did not take back slabs of this many bytes.
     pub(crate) fn keep_unreleased(&mut self, bytes: usize) {
         self.unreleased += bytes;
-        self.newly_lost |= bytes > 0;
+        self.shrunk |= bytes > 0;
     }
 
     /// Commits `bytes`, if the budget allows it.
@@ -326,7 +348,7 @@ impl Store {
     /// sixteenth of the budget.
     pub(crate) fn growth(&self, size: Size, frugal: bool) -> usize {
         const SMALLEST_SLAB: usize = 64 << 10;
-        let limit = LEAST_PART.min(self.max_bytes / 16);
+        let limit = LEAST_PART.min(self.budget / 16);
         let blocks = self.by_size.get(&size).map_or(0, |&stock| self.stocks[stock].blocks);
         let present = blocks * size.bytes;
         let by_itself = size.class().map_or(0, |_| present.max(SMALLEST_SLAB).min(limit));

@@ -119,6 +119,9 @@ pub(crate) enum NotLocked {
     Refused(Error),
     /// The system does not have enough memory; with the amount that it has, if known.
     NoMemory(Option<usize>),
+    /// The system page-locks no more, not even a small part; with how many bytes of this memory it
+    /// did.
+    Full(usize),
     /// The runtime's call failed.
     Runtime(&'static str, CudaCode),
 }
@@ -141,6 +144,7 @@ pub(crate) fn page_lock(
     let register_it = options.page_locking == PageLocking::Register
         && !options.flags.write_combined
         && !driver.watches_allocated_memory();
+    let mut refused_in_parts = false;
     if register_it || align > PAGE {
         let mapped = map(driver, context.ordinal(), bytes, align);
         let registered = mapped.and_then(|(pages, refused)| {
@@ -155,10 +159,22 @@ pub(crate) fn page_lock(
             Err(NotLocked::Runtime(_, code)) if !code.is_sticky() && align <= PAGE => {
                 fallbacks.not_registered = true;
             }
+            Err(NotLocked::Full(0)) if align <= PAGE => {
+                fallbacks.not_registered = true;
+                refused_in_parts = true;
+            }
             Err(failure) => return Err(failure),
         }
     }
-    Ok((allocate(context, driver, bytes, options.flags)?, fallbacks))
+    match allocate(context, driver, bytes, options.flags) {
+        Ok(memory) => Ok((memory, fallbacks)),
+        Err(NotLocked::Runtime(_, CudaCode::MEMORY_ALLOCATION))
+            if refused_in_parts || bytes <= LEAST_PART =>
+        {
+            Err(NotLocked::Full(0))
+        }
+        Err(failure) => Err(failure),
+    }
 }
 
 /// Leaves mapping and page-locking to the runtime.
@@ -223,10 +239,13 @@ fn register(
             Some(smaller) if registered == 0 => part = smaller,
             _ => {
                 drop(ManuallyDrop::into_inner(pages));
-                // An earlier part was registered, so the size of a call is not the obstacle.
-                let no_memory = registered > 0 && code == CudaCode::MEMORY_ALLOCATION;
-                let failure = NotLocked::Runtime("cudaHostRegister", code);
-                return Err(if no_memory { NotLocked::NoMemory(None) } else { failure });
+                // An earlier part was registered, or no part is smaller: the size of a call is not
+                // the obstacle.
+                let full = registered > 0 || part.min(bytes) <= LEAST_PART;
+                return Err(match code {
+                    CudaCode::MEMORY_ALLOCATION if full => NotLocked::Full(registered),
+                    code => NotLocked::Runtime("cudaHostRegister", code),
+                });
             }
         }
     }

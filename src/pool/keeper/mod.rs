@@ -34,7 +34,7 @@ use super::{errors, trace};
 use crate::error::Result;
 use crate::process::thread::{self, Thread};
 use crate::trace::Kind;
-use grow::page_lock;
+use grow::{NotLocked, page_lock};
 
 /// How long the keeper waits for more work before it ends.
 const LINGER: Duration = Duration::from_millis(50);
@@ -289,6 +289,15 @@ impl Core {
                     return;
                 }
                 books.frugal = false;
+                if let NotLocked::Full(more) = failure
+                    && self.options.follows_system
+                    && books.store.committed + more > 0
+                {
+                    // The requests wait or end as at the end of the budget.
+                    books.store.note_refusal(more);
+                    self.serve(books);
+                    return;
+                }
                 let error = errors::not_page_locked(&self.context, failure, operation, bytes);
                 if let Some(request) = books.queue.remove(growth.number) {
                     books.ready.push(request.end(Err(error)));

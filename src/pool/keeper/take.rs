@@ -159,9 +159,7 @@ impl Core {
         let reply = Arc::new(Reply::default());
         let mut books = self.lock();
         if !books.store.could_serve(size) {
-            let too_large = books.store.smallest_growth(size) > books.store.max_bytes;
-            let why = if too_large { errors::exhausted } else { errors::hopeless };
-            let error = why(operation, size, &books.stats());
+            let error = errors::unserved(operation, size, &books.stats());
             drop(books);
             trace::failed(size.bytes, &error);
             return Err(error);
