@@ -79,7 +79,8 @@ impl Machine {
 
     #[cold]
     fn fail(&mut self, key: Key, by: &Action, kind: FindingKind, violation: &str, code: CudaCode) {
-        let message = format!("{} on {}: {violation}", by.name(), self.describe(key));
+        let memory = self.races.freed_memory(by);
+        let message = format!("{} on {}: {violation}{memory}", by.name(), self.describe(key));
         self.report(kind, message);
         let device = self.streams.get(key).expect("runs an operation").device;
         self.lose(device, code);

@@ -54,6 +54,14 @@ impl Machine {
         held
     }
 
+    /// How many operations of executable graphs use a page-locked block.
+    pub(super) fn named_by_graphs(&self, start: usize, bytes: usize) -> usize {
+        let block = start..start + bytes.max(1);
+        let executables = self.graphs.values().filter_map(|graph| graph.executable.as_ref());
+        let held = executables.flat_map(|it| &it.held).map(|(host, _)| host);
+        held.filter(|host| !host.named && block.contains(&host.ptr.address())).count()
+    }
+
     /// Gives a copy of an executable graph other addresses, for the launches to come. It is the
     /// node that the graph's capture has numbered so.
     pub(super) fn set_copy(

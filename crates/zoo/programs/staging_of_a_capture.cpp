@@ -9,11 +9,10 @@
 
 #include "zoo.h"
 
-namespace {
+// ANCHOR: shown
+static std::vector<char*> pool;
 
-std::vector<char*> pool;
-
-void upload(char* to, int pointers, cudaStream_t stream, bool captures) {
+static void upload(char* to, int pointers, cudaStream_t stream, bool captures) {
   char* staging;
   if (pool.empty()) {
     staging = pinned_memory(BYTES);
@@ -26,8 +25,6 @@ void upload(char* to, int pointers, cudaStream_t stream, bool captures) {
   if (!captures) OK(cudaStreamSynchronize(stream));
   if (!captures || !fixed) pool.push_back(staging);
 }
-
-}  // namespace
 
 static bool program() {
   char *decoded = device_memory(BYTES), *prefilled = device_memory(BYTES);
@@ -52,3 +49,4 @@ static bool program() {
   OK(cudaGraphDestroy(graph));
   return all_are(hosts[0], 1, BYTES) && all_are(hosts[1], 1, BYTES);
 }
+// ANCHOR_END: shown

@@ -277,8 +277,19 @@ impl Machine {
                 if let Removal::InFlight(operations @ 1..) = removal
                     && races.is_empty()
                 {
-                    let message =
-                        format!("{call:?} of {ptr:p}, which {operations} pending operations name");
+                    let message = match self.named_by_graphs(start, bytes) {
+                        1 if operations == 1 => format!(
+                            "{call:?} of {ptr:p}, which an operation of a graph names: free it \
+                             when the graph is destroyed"
+                        ),
+                        graphs if operations == graphs => format!(
+                            "{call:?} of {ptr:p}, which {graphs} operations of graphs name: free \
+                             it when the graphs are destroyed"
+                        ),
+                        _ => format!(
+                            "{call:?} of {ptr:p}, which {operations} pending operations name"
+                        ),
+                    };
                     self.report(FindingKind::FreedInFlight, message);
                 }
                 // One finding, though several operations may still use it.

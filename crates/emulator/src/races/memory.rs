@@ -43,6 +43,9 @@ pub(super) struct Memory {
     /// Where allocations began that are freed, and that not all threads know of.
     freed: BTreeSet<u64>,
     limit: usize,
+    /// Memory of devices that is freed, and where that was, for findings. Device addresses grow, so
+    /// the first entry is mostly the oldest.
+    gone: BTreeMap<u64, (Origin, u32)>,
 }
 
 impl Memory {
@@ -80,6 +83,12 @@ impl Memory {
         }
         allocation.shadow.touch(new, view, found);
         if new.access == RacingAccess::Free {
+            if matches!(origin.kind, MemoryKind::OnDevice(_)) {
+                self.gone.insert(origin.start, (origin, new.called.site));
+                if self.gone.len() > MOST {
+                    self.gone.pop_first();
+                }
+            }
             self.freed.insert(origin.start);
             if self.freed.len() > self.limit.max(FEW) {
                 self.forget(view);
@@ -120,6 +129,15 @@ impl Memory {
     pub(super) fn remove(&mut self, start: u64) {
         self.allocations.remove(&start);
         self.freed.remove(&start);
+    }
+
+    /// The freed memory of a device that an address lies in, and where it was freed, unless that is
+    /// forgotten.
+    pub(super) fn freed(&mut self, address: u64) -> Option<(Origin, u32)> {
+        let &(origin, site) = self.gone.range(..=address).next_back()?.1;
+        let last = containing(&mut self.allocations, address).map(|it| it.origin.generation);
+        let is_last = last.is_none_or(|generation| generation == origin.generation);
+        (is_last && address - origin.start < origin.bytes).then_some((origin, site))
     }
 
     /// The memory that an address of the host lies in.
@@ -208,9 +226,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_freed_last_at_an_address_is_told_and_what_lies_there_now_is_not() {
+        let mut memory = Memory::default();
+        add(&mut memory, 100);
+        add(&mut memory, 200);
+        let told = |memory: &mut Memory, at| memory.freed(at).map(|(origin, _)| origin.generation);
+        assert_eq!(told(&mut memory, 100), None);
+        free(&mut memory, 100, true);
+        memory.remove(100);
+        free(&mut memory, 200, true);
+        let all = [99, 100, 109, 110, 200].map(|at| told(&mut memory, at));
+        assert_eq!(all, [None, Some(1), Some(1), None, Some(2)]);
+        add(&mut memory, 105);
+        assert_eq!([104, 105].map(|at| told(&mut memory, at)), [Some(1), None]);
+    }
+
+    #[test]
     fn what_nobody_knows_to_be_freed_does_not_fill_the_memory() {
         let mut memory = Memory::default();
         churn(&mut memory, 5 * MOST, false);
+        assert!(memory.gone.len() <= MOST);
         assert!(memory.freed.len() <= 2 * MOST + 1);
         assert_eq!(memory.allocations.len(), memory.freed.len());
     }

@@ -12,6 +12,7 @@
 //!   report    races as values and texts
 //!   function  the host function that runs                        label   what calls are made for
 //!   trail     the steps that led there                       side    what a copy that has run used
+//!   freed     what a finding says of freed memory
 //! ```
 //!
 //! # Invariants
@@ -24,6 +25,7 @@
 
 mod agents;
 mod clock;
+mod freed;
 mod function;
 mod label;
 mod late;
@@ -552,17 +554,10 @@ impl Races {
     fn race(&self, first: &Use, second: &Use, origin: Origin, start: u64, bytes: u64) -> Race {
         let site = |number| self.sites.get(number).map_or(String::new(), |s| format!(" ({s})"));
         let explanation = self.trail.explain(&self.agents, first.at, second.at, site);
-        let memory = RacingMemory {
-            kind: origin.kind,
-            start: origin.start,
-            bytes: origin.bytes,
-            generation: origin.generation,
-            site: self.sites.get(origin.site),
-        };
         Race {
             first: self.racing(first),
             second: self.racing(second),
-            memory,
+            memory: self.described(origin),
             start,
             bytes,
             seen: explanation.seen,

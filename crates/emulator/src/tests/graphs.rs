@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use super::stand_ins::{faces, findings, kinds, stream, synchronize, wait_for};
 use super::*;
 use crate::memory::pools::PoolId;
-use crate::{CaptureMode, DeclaredUse, Emulator};
+use crate::{CaptureMode, DeclaredUse, Emulator, Kind, Plane};
 use pinlane_driver::DriverResult;
 
 const BYTES: usize = 4096;
@@ -259,5 +259,60 @@ fn what_a_replay_does_has_the_labels_of_the_capture() {
         let labels = labels.flat_map(|race| [&race.first, &race.second]);
         let labels: Vec<_> = labels.map(|used| used.label.as_deref()).collect();
         assert_eq!(labels, [None, Some("add_"), Some("add_"), None], "{found:#?}");
+    }
+}
+
+#[test]
+fn a_launch_that_uses_freed_memory_names_the_memory() {
+    for (gpu, in_order) in faces().map(|gpu| (gpu, true)).chain(faces().map(|gpu| (gpu, false))) {
+        let on = stream(&gpu);
+        let (kept, gone) = (gpu.malloc(BYTES).unwrap(), allocate(&gpu, on));
+        let graph = captured(&gpu, on, || {
+            for memory in [kept, gone] {
+                // SAFETY: both are memory of a device.
+                unsafe { gpu.fill(on, memory, BYTES, &[1], (BYTES, 1), false) }.unwrap();
+            }
+        });
+        let exec = gpu.graph_instantiate(graph, false).unwrap();
+        run(&gpu, exec, on).unwrap();
+        if in_order {
+            gpu.free_async(on, gone).unwrap();
+        } else {
+            gpu.stream_synchronize(on).unwrap();
+            gpu.free(gone).unwrap();
+        }
+        let launched = run(&gpu, exec, on).and_then(|()| gpu.stream_synchronize(on));
+        assert_eq!(launched, Err(CudaCode::ILLEGAL_ADDRESS));
+        let found = findings(&gpu);
+        assert_eq!(kinds(&gpu), [FindingKind::IllegalAddress], "{found:#?}");
+        let line = found[0].message.lines().nth(1).unwrap_or_default();
+        let memory = format!("  memory: {BYTES} bytes at {:#018x}, generation 2", gone.addr());
+        assert_eq!(line, memory + ", freed", "{found:#?}");
+    }
+}
+
+#[test]
+fn page_locked_memory_that_a_graph_uses_is_not_freed_before_the_graph() {
+    for gpu in faces() {
+        let (on, memory) = (stream(&gpu), gpu.malloc(BYTES).unwrap());
+        let replays_of = |source: *mut c_void| {
+            let graph = captured(&gpu, on, || {
+                let line = Plane::line(memory, source, BYTES);
+                // SAFETY: both live as long as the copy, or the machine refuses it.
+                unsafe { gpu.copy(on, line, Kind::Default, false) }.unwrap();
+            });
+            let exec = gpu.graph_instantiate(graph, false).unwrap();
+            gpu.graph_destroy(graph).unwrap();
+            exec
+        };
+        let sources = [(); 2].map(|()| gpu.host_alloc(BYTES, 0, false).unwrap());
+        let execs = sources.map(replays_of);
+        gpu.graph_destroy(execs[0]).unwrap();
+        gpu.free_host(sources[0], false).unwrap();
+        assert_eq!(kinds(&gpu), [], "no graph uses it any more");
+        gpu.free_host(sources[1], false).unwrap();
+        let found = findings(&gpu);
+        assert_eq!(kinds(&gpu), [FindingKind::FreedInFlight], "{found:#?}");
+        assert!(found[0].message.contains("which an operation of a graph names"), "{found:#?}");
     }
 }
