@@ -8,8 +8,10 @@
 //! fixed by the capture, and each launch allocates it anew. What a launch leaves allocated, the
 //! program may free, or a flag of the executable graph says that the next launch frees it.
 
+use super::finding::FindingKind;
 use super::machine::{Executable, Graph, Machine, Node};
-use super::memory::host::HostUse;
+use super::memory::host::{Access, HostUse};
+use super::memory::look;
 use super::memory::made::MadeOnDevice;
 use super::operation::{Action, Transfer};
 use super::races::MemoryKind;
@@ -198,8 +200,30 @@ impl Machine {
                 self.submit(on, Vec::new(), action)
             }
             Action::Free { ptr } => self.device_free(on, ptr),
+            _ if self.misses_memory(on, &action) => Ok(()),
             _ => self.submit(on, Vec::new(), action),
         }
+    }
+
+    /// Reports pageable memory that a node uses and that is not mapped any more.
+    fn misses_memory(&mut self, on: Key, action: &Action) -> bool {
+        let is_gone =
+            |host: &&HostUse| host.pageable && look::is_gone(host.ptr.address(), host.bytes);
+        let Some(host) = action.host_uses().find(is_gone) else { return false };
+        let (kind, role) = match host.access {
+            Access::Read => (FindingKind::SourceChanged, "source"),
+            Access::Write => (FindingKind::DestinationChanged, "destination"),
+        };
+        let message = format!(
+            "the {role} of {} of a graph, {} bytes at {:#x}, was unmapped before the launch on \
+             {}: it must stay until the graph is destroyed",
+            action.name(),
+            host.bytes,
+            host.ptr.address(),
+            self.describe(on)
+        );
+        self.report(kind, message);
+        true
     }
 
     /// Fails unless each device has room for the most that the nodes allocate at one time, once

@@ -316,3 +316,33 @@ fn page_locked_memory_that_a_graph_uses_is_not_freed_before_the_graph() {
         assert!(found[0].message.contains("which an operation of a graph names"), "{found:#?}");
     }
 }
+
+#[test]
+fn pageable_memory_that_is_unmapped_before_a_launch_is_found_and_crashes_nothing() {
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    for (gpu, writes) in faces().map(|gpu| (gpu, false)).chain(faces().map(|gpu| (gpu, true))) {
+        let (on, memory) = (stream(&gpu), gpu.malloc(BYTES).unwrap());
+        // SAFETY: a fresh mapping.
+        let host = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, -1, 0) };
+        assert_ne!(host, libc::MAP_FAILED);
+        let (to, from) = if writes { (host, memory) } else { (memory, host) };
+        let graph = captured(&gpu, on, || {
+            let line = Plane::line(to, from, BYTES);
+            // SAFETY: both are there now, and the machine looks before it uses them again.
+            unsafe { gpu.copy(on, line, Kind::Default, false) }.unwrap();
+        });
+        let exec = gpu.graph_instantiate(graph, false).unwrap();
+        run(&gpu, exec, on).unwrap();
+        synchronize(&gpu, on);
+        assert_eq!(kinds(&gpu), [], "{:#?}", findings(&gpu));
+        // SAFETY: the mapping of above, which nothing uses now.
+        assert_eq!(unsafe { libc::munmap(host, BYTES) }, 0);
+        run(&gpu, exec, on).unwrap();
+        synchronize(&gpu, on);
+        let changed =
+            if writes { FindingKind::DestinationChanged } else { FindingKind::SourceChanged };
+        assert_eq!(kinds(&gpu), [changed], "{:#?}", findings(&gpu));
+        assert!(findings(&gpu)[0].message.contains("unmapped before the launch"));
+    }
+}
