@@ -30,7 +30,7 @@ const FUNCTIONS: &str = "\
 
 const CONSTANTS: &str = "\
     cudaHostAlloc(Default|Portable|Mapped|WriteCombined)|\
-    cudaHostRegister(Default|Portable|Mapped)|\
+    cudaHostRegister(Default|Portable|Mapped|ReadOnly)|\
     cudaEvent(Default|DisableTiming|BlockingSync)|cudaEventRecordDefault|cudaEventWaitDefault|\
     cudaStream(Default|NonBlocking)";
 

@@ -38,7 +38,7 @@ const FUNCTIONS: &str = "PFN_cu(\
 
 const CONSTANTS: &str = "STREAM_.*|EVENT_.*|HOST_.*|CAPTURE_.*|LOCATION_.*|ACCESS_.*|SOURCE_.*|\
     LEGACY_STREAM|MEMORY_HOST|MEMORY_DEVICE|MEMORY_POOLS_SUPPORTED|UNIFIED_ADDRESSING|\
-    ASYNC_ENGINE_COUNT|MAX_PITCH|PCI_.*";
+    READ_ONLY_REGISTRATION|ASYNC_ENGINE_COUNT|MAX_PITCH|PCI_.*";
 
 /// Enums of C, which are numbers here: a newer driver may return one that no header knows.
 const ENUMS: [&str; 11] = [

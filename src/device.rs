@@ -11,8 +11,8 @@ use crate::copy::staged::{Engine, Staging};
 use crate::driver::{self, DevicePtr, Driver, Ordinal, RawStream, StreamFlags};
 use crate::error::{CudaCode, Error, ErrorKind, Refused, Remedy, Result};
 use crate::memory::{
-    DeviceBuf, Heap, HostMemory, PinnedSliceMut, Registered, Strides, aligned_pitch, counted,
-    with_registered,
+    DeviceBuf, Heap, HostMemory, PinnedSliceMut, ReadOnlyMemory, Registered, RegisteredReadOnly,
+    Strides, aligned_pitch, counted, with_registered,
 };
 use crate::pool::{Builder, PinnedPool};
 use crate::process::{FirstProcess, thread};
@@ -381,12 +381,56 @@ impl Device {
     /// Every error gives the owner back:
     ///
     /// * [`InvalidValue`](crate::ErrorKind::InvalidValue) if some of the memory is page-locked
-    ///   already, or cannot be page-locked: shared mappings of files;
+    ///   already, or cannot be page-locked: mappings for reading only, which
+    ///   [`register_read_only`](Self::register_read_only) takes;
     /// * [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
     /// * [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
     /// * [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function.
     pub fn register<O: HostMemory>(&self, owner: O) -> Result<Registered<O>, Refused<O>> {
         Registered::new(self.context(), owner)
+    }
+
+    /// Page-locks memory that nothing changes, for all devices of the process, as a source of
+    /// uploads (`cudaHostRegister` with `cudaHostRegisterReadOnly`). The memory may be mapped for
+    /// reading only, such as a file or a static. Blocks for about as long as
+    /// [`register`](Self::register); for memory of zero bytes it returns at once.
+    ///
+    /// Each upload then takes the bytes from where they lie, and no thread of the host copies them.
+    /// Registering pays if the same memory is uploaded about three times or more
+    /// (docs/guide/pinned-memory.md).
+    ///
+    /// ```
+    /// # use pinlane::Device;
+    /// use std::sync::Arc;
+    ///
+    /// let device = Device::open_or_emulated()?;
+    /// let stream = device.stream()?;
+    /// let weights: Arc<[f32]> = vec![1.0; 10_000].into();
+    /// let registered = device.register_read_only(weights.clone())?;
+    /// let mut gpu = device.alloc::<f32>(10_000)?;
+    /// stream.upload(&registered, &mut gpu)?; // returns at once
+    /// assert_eq!((registered[7], weights[7]), (1.0, 1.0)); // does not wait for the upload
+    /// # Ok::<(), pinlane::Error>(())
+    /// ```
+    ///
+    /// A device without `cudaDevAttrHostRegisterReadOnlySupported` registers memory that is mapped
+    /// writable, and refuses other memory: upload that as a plain slice.
+    ///
+    /// # Errors
+    ///
+    /// Every error gives the owner back:
+    ///
+    /// * [`Unsupported`](crate::ErrorKind::Unsupported) if the memory is mapped for reading only
+    ///   and this device cannot register such memory; or inside a host function;
+    /// * [`InvalidValue`](crate::ErrorKind::InvalidValue) if some of the memory is page-locked
+    ///   already, or cannot be page-locked: memory of a device, for example;
+    /// * [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
+    /// * [`ForkedProcess`](crate::ErrorKind::ForkedProcess).
+    pub fn register_read_only<O: ReadOnlyMemory>(
+        &self,
+        owner: O,
+    ) -> Result<RegisteredReadOnly<O>, Refused<O>> {
+        RegisteredReadOnly::new("Device::register_read_only", self.context(), owner)
     }
 
     /// Page-locks a slice while `work` runs. `work` gets the slice as a view for copies. The call

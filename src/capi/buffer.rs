@@ -10,7 +10,7 @@ use super::{
     Out, Result, boundary, freeing, handle, handle_type, invalid, pinlane_device, pinlane_pool,
     pinlane_request, pinlane_status, pinlane_stream, pointer,
 };
-use crate::memory::{Lent, PinnedBuf};
+use crate::memory::{Lent, PinnedBuf, Purpose};
 use crate::pool::PinnedPool;
 use crate::sync::sanitizer::theirs;
 
@@ -277,8 +277,9 @@ pub unsafe extern "C" fn pinlane_buffer_register(
         // SAFETY: the caller's second precondition. No code of this interface reads the bytes on
         // the host, so C need not have initialised them. The buffer drops only after `lent` has
         // given the memory back.
-        let (buffer, lent) =
-            unsafe { PinnedBuf::register_raw(FUNCTION, device.context(), first, bytes) }?;
+        let (buffer, lent) = unsafe {
+            PinnedBuf::register_raw(FUNCTION, device.context(), first, bytes, Purpose::Any)
+        }?;
         Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer), Some(lent)))
     })
 }

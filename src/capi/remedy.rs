@@ -35,6 +35,15 @@ pub(super) fn in_c(remedy: Remedy) -> &'static str {
         ReadThroughPageCache => {
             "read the file by way of the page cache: without PINLANE_FILE_DIRECT"
         }
+        PageLockable => {
+            "register what is mapped for reading only with pinlane_buffer_register_read_only; map \
+             files for writing with MAP_PRIVATE, or copy the data to a buffer of a pool"
+        }
+        NoReadOnly => {
+            "this device cannot page-lock what is mapped for reading only \
+             (cudaDevAttrHostRegisterReadOnlySupported): upload it as pageable memory, or map \
+             files for writing with MAP_PRIVATE"
+        }
         LookAtProducer => "see pinlane_last_producer_error, which is what the producer returned",
     }
 }

@@ -2,7 +2,7 @@
 
 /// What to do about an error. A message must not name functions of another language, so a remedy
 /// that names functions is a key: its Rust text is here, its C text in `capi/remedy.rs`.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Remedy {
     /// The same text in every language, without names of functions.
     Words(&'static str),
@@ -19,6 +19,8 @@ pub(crate) enum Remedy {
     MakeRoomSooner,
     ReadThroughPageCache,
     LookAtProducer,
+    PageLockable,
+    NoReadOnly,
 }
 
 impl From<&'static str> for Remedy {
@@ -59,6 +61,15 @@ impl Remedy {
                 "drop buffers sooner, wait longer, or build the pool with a larger max_bytes"
             }
             ReadThroughPageCache => "read the file by way of the page cache: FileReader::open",
+            PageLockable => {
+                "register what is mapped for reading only with Device::register_read_only; map \
+                 files for writing with MAP_PRIVATE, or copy the data to a buffer of a pool"
+            }
+            NoReadOnly => {
+                "this device cannot page-lock what is mapped for reading only \
+                 (cudaDevAttrHostRegisterReadOnlySupported): upload it as a plain slice, or map \
+                 files for writing with MAP_PRIVATE"
+            }
             LookAtProducer => "look at the error's source, which is the producer's own",
         }
     }

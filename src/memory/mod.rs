@@ -11,6 +11,7 @@ pub(crate) mod hazard;
 pub(crate) mod lock;
 mod pinned;
 pub(crate) mod range;
+mod read_only;
 mod registered;
 mod registration;
 mod strided;
@@ -22,10 +23,13 @@ pub use frozen::FrozenBuf;
 pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 pub(crate) use pinned::{PinnedBytes, PinnedRegion};
 pub(crate) use range::{byte_count, counted};
+pub use read_only::{ReadOnlyBytes, ReadOnlyMemory, RegisteredReadOnly};
 #[cfg(feature = "capi")]
 pub(crate) use registered::Lent;
 pub(crate) use registered::with_registered;
 pub use registered::{HostMemory, Registered};
+#[cfg(feature = "capi")]
+pub(crate) use registration::Purpose;
 pub(crate) use strided::aligned_pitch;
 pub(crate) use strided::sealed::Cut;
 pub use strided::{Strided, Strides, View};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
-use super::registration::{Registration, Terms, page_lock};
+use super::registration::{Purpose, Registration, Terms, page_lock};
 use super::{Operand, Tracked, TrackedMut, sealed};
 use crate::context::Context;
 use crate::error::{Refused, Result};
@@ -131,7 +131,10 @@ impl<O: HostMemory> Registered<O> {
             // SAFETY: the slice is readable and writable, and stays so while the owner is not used
             // (`HostMemory`). This crate does not use it until the memory is unregistered. No
             // operation uses the slice, because only the owner has access to it.
-            (unsafe { page_lock(context, "Device::register", elements) }, Terms::Owned)
+            (
+                unsafe { page_lock(context, "Device::register", elements, Purpose::Any) },
+                Terms::Owned,
+            )
         };
         if let Err(error) = locked {
             return Err(Refused { value: *owner, error });
@@ -154,7 +157,7 @@ pub(crate) fn with_registered<T: Pod, R>(
     // before that, here or in the buffer's drop. If the slice cannot be unregistered, the call
     // fails, and nothing uses the slice. No operation uses the slice, because it is borrowed
     // mutably.
-    unsafe { page_lock(context, OPERATION, elements) }?;
+    unsafe { page_lock(context, OPERATION, elements, Purpose::Any) }?;
     let registration = Registration::new(context, elements, Box::new(()), Terms::Lent);
     let mut buffer = registration.buffer(elements.len());
     let result = work(buffer.as_slice_mut());
@@ -168,8 +171,11 @@ impl PinnedBuf<u8> {
     ///
     /// # Safety
     ///
-    /// * `bytes` bytes from `ptr` on are readable and writable, and stay so until [`Lent::end`] has
-    ///   succeeded. Until then they are accessed only through the buffer.
+    /// * `bytes` bytes from `ptr` on are readable, and stay so until [`Lent::end`] has succeeded.
+    ///   Unless they are only to be read, they stay writable, and are accessed only through the
+    ///   buffer until then.
+    /// * If they are only to be read, they do not change until then, and no operation writes to the
+    ///   buffer.
     /// * They are initialised before the host reads them through the buffer.
     /// * The buffer is not dropped before [`Lent::end`] has succeeded.
     pub(crate) unsafe fn register_raw(
@@ -177,11 +183,12 @@ impl PinnedBuf<u8> {
         context: &Arc<Context>,
         ptr: NonNull<u8>,
         bytes: usize,
+        purpose: Purpose,
     ) -> Result<(Self, Lent)> {
         let elements = NonNull::slice_from_raw_parts(ptr, bytes);
-        // SAFETY: mapped, readable and writable until unregistered, and not accessed by others, by
-        // the precondition.
-        unsafe { page_lock(context, operation, elements) }?;
+        // SAFETY: mapped and readable until unregistered, writable or not written to, and not
+        // accessed by others that conflict, by the preconditions.
+        unsafe { page_lock(context, operation, elements, purpose) }?;
         let registration = Registration::new(context, elements, Box::new(()), Terms::Lent);
         Ok((registration.buffer(bytes), Lent(registration)))
     }
@@ -321,7 +328,9 @@ mod tests {
         let mut memory = vec![1u8; 100];
         let ptr = NonNull::from(&mut memory[..]).cast();
         // SAFETY: the vector outlives the loan, and is not touched before the loan ends, below.
-        let registered = unsafe { PinnedBuf::register_raw("test", device.context(), ptr, 100) };
+        let registered = unsafe {
+            { PinnedBuf::register_raw("test", device.context(), ptr, 100, Purpose::Any) }
+        };
         let (mut buffer, lent) = registered.expect("no faults");
         stream.download(&gpu, &mut buffer).expect("no faults");
         assert_eq!(machine.usage().host_blocks, 1);

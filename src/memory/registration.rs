@@ -36,32 +36,50 @@ use super::hazard::Access;
 use super::lock;
 use super::pinned::{PinnedBuf, PinnedRegion};
 use crate::context::Context;
-use crate::driver::HostFlags;
-use crate::error::{CudaCode, Error, ErrorKind, Result};
+use crate::driver::{Attribute, HostFlags};
+use crate::error::{CudaCode, Error, ErrorKind, Remedy, Result};
 use crate::process::{borrow_cannot_end, call_user, on_ordinary_thread};
 use crate::sync::Mutex;
+
+/// What devices do with registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// They read and write it.
+    Any,
+    /// They only read it.
+    ToRead,
+}
 
 /// Page-locks elements for all devices of the process. Zero bytes return at once.
 ///
 /// # Safety
 ///
-/// * The elements are readable and writable until they have been unregistered.
-/// * No operation uses them yet.
+/// * The elements are readable until they have been unregistered. They are writable too, unless
+///   they are only to be read.
+/// * No operation uses them yet. If they are only to be read, no operation will write to them.
 pub(super) unsafe fn page_lock<T>(
     context: &Context,
     operation: &'static str,
     elements: NonNull<[T]>,
+    purpose: Purpose,
 ) -> Result<()> {
     let driver = context.driver(operation)?;
     let (ptr, bytes) = (elements.cast::<u8>(), elements.len() * size_of::<T>());
     if bytes == 0 {
         return Ok(());
     }
-    let flags = HostFlags { portable: true, ..HostFlags::default() };
-    // SAFETY: mapped, readable and writable until unregistered, and used by no operation, by the
-    // preconditions.
-    unsafe { lock::register(driver, context.ordinal(), ptr, bytes, flags) }
-        .map_err(|refused| not_page_locked(context, refused.code, operation, ptr, bytes))
+    let device = context.ordinal();
+    // A device without the flag registers memory that is writable anyway, as most memory is.
+    let has_flag = purpose == Purpose::ToRead
+        && matches!(driver.attribute(device, Attribute::HostRegisterReadOnly), Ok(1..));
+    let flags = HostFlags { portable: true, read_only: has_flag, ..HostFlags::default() };
+    // SAFETY: mapped, readable and used by no operation, by the preconditions. If it is not known
+    // to be writable, no operation will write to it, and CUDA refuses it without the flag.
+    unsafe { lock::register(driver, device, ptr, bytes, flags) }.map_err(|refused| {
+        let is_missed = purpose == Purpose::ToRead && !has_flag;
+        let remedy = if is_missed { Remedy::NoReadOnly } else { Remedy::PageLockable };
+        not_page_locked(context, refused.code, operation, (ptr, bytes), remedy)
+    })
 }
 
 #[cold]
@@ -69,24 +87,28 @@ fn not_page_locked(
     context: &Context,
     code: CudaCode,
     operation: &'static str,
-    ptr: NonNull<u8>,
-    bytes: usize,
+    (ptr, bytes): (NonNull<u8>, usize),
+    of_invalid_value: Remedy,
 ) -> Error {
     let what = format!("page-locking {bytes} bytes at {ptr:p}");
     let (kind, remedy) = match code {
         CudaCode::HOST_MEMORY_ALREADY_REGISTERED => (
             ErrorKind::InvalidValue,
-            "some of them are page-locked already: register memory only once, and use the buffer \
-             that you got",
+            Remedy::Words(
+                "some of them are page-locked already: register memory only once, and use the \
+                 buffer that you got",
+            ),
         ),
-        CudaCode::INVALID_VALUE => (
-            ErrorKind::InvalidValue,
-            "map files readable and writable with MAP_PRIVATE, not MAP_SHARED, or copy the data to \
-             a buffer of a pool",
-        ),
+        CudaCode::INVALID_VALUE => {
+            let is_missed = of_invalid_value == Remedy::NoReadOnly;
+            let kind = if is_missed { ErrorKind::Unsupported } else { ErrorKind::InvalidValue };
+            (kind, of_invalid_value)
+        }
         CudaCode::MEMORY_ALLOCATION => (
             ErrorKind::OutOfHostMemory,
-            "raise the limit on locked memory (ulimit -l), or register less at a time",
+            Remedy::Words(
+                "raise the limit on locked memory (ulimit -l), or register less at a time",
+            ),
         ),
         code => return context.error(code, "cudaHostRegister", what),
     };

@@ -7,6 +7,7 @@
 
 pub mod executor;
 pub mod faults;
+pub mod mapping;
 pub mod process;
 pub mod refused;
 pub mod support;
@@ -69,9 +70,14 @@ pub fn pool(device: &Device) -> pinlane::pool::Builder {
     PinnedPool::builder(device).page_locking(how)
 }
 
+/// The builder of a machine that registers memory, also where pools cannot.
+pub fn registering_machine() -> pinlane::emulated::Builder {
+    Emulator::builder().watch_host(pages() == Pages::Watched)
+}
+
 /// The builder of an emulated machine that is as [`pages`] says.
 pub fn machine() -> pinlane::emulated::Builder {
-    let builder = Emulator::builder().watch_host(pages() == Pages::Watched);
+    let builder = registering_machine();
     match pages() {
         Pages::Refused => {
             builder.fault(Fault::forever(Call::HostRegister, CudaCode::NOT_SUPPORTED))

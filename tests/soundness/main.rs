@@ -24,6 +24,7 @@
 //! | 21 | a rule holds for the default only | `ways` runs all of them again |
 //! | 22 | a child waits for what a fork left locked | `forks` |
 //! | 23 | a graph uses memory that it does not have | `graphs`, `tests/ui`, `tests/copies/graphs` |
+//! | 24 | memory to read only is written, or goes too early | `read_only`, `tests/ui` |
 //!
 //! Tests that stall a stream, make a call fail or look for misuse always run on the emulated
 //! device. The others run on the device that `PINLANE_TEST_DEVICE` names.
@@ -44,6 +45,7 @@ mod lifetimes;
 mod order;
 mod owners;
 mod process;
+mod read_only;
 mod refused_threads;
 mod threads;
 mod ways;

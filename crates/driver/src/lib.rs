@@ -111,11 +111,15 @@ pub unsafe trait Driver: Kernels + Graphs + Any + Send + Sync {
     /// * The calling thread is not inside a host function.
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()>;
 
-    /// Page-locks existing memory. `cudaHostRegister`
+    /// Page-locks existing memory. `cudaHostRegister`; memory that is not writable is refused
+    /// ([`CudaCode::INVALID_VALUE`](crate::CudaCode::INVALID_VALUE)), unless it is for reading
+    /// only.
     ///
     /// # Safety
     ///
-    /// * `ptr .. ptr + bytes` is mapped, readable and writable, and stays so until unregistered.
+    /// * `ptr .. ptr + bytes` is mapped and readable, and stays so until unregistered. Unless
+    ///   `flags.read_only`, it also stays writable.
+    /// * If `flags.read_only`, no operation writes to it.
     unsafe fn host_register(
         &self,
         device: Ordinal,

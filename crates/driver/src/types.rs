@@ -80,6 +80,9 @@ pub enum Attribute {
     /// `cudaDevAttrCanUseHostPointerForRegisteredMem`: registered memory has, on the device, the
     /// address that it has on the host.
     CanUseHostPointerForRegisteredMem,
+    /// `cudaDevAttrHostRegisterReadOnlySupported`: memory that is mapped for reading only can be
+    /// registered ([`HostFlags::read_only`]).
+    HostRegisterReadOnly,
     /// `cudaDevAttrAsyncEngineCount`: how many engines copy while kernels run.
     AsyncEngineCount,
     /// `cudaDevAttrMaxPitch`: the longest pitch of a strided copy, in bytes.
@@ -102,6 +105,9 @@ pub struct HostFlags {
     /// Write-combined: faster for the device to read over some links, very slow for the CPU to
     /// read. Only for allocation.
     pub write_combined: bool,
+    /// The device only reads it, so that it may be mapped for reading only. Only for registration,
+    /// on devices with [`Attribute::HostRegisterReadOnly`].
+    pub read_only: bool,
 }
 
 /// How an owned stream behaves (`cudaStreamCreateWithPriority`).

@@ -16,6 +16,11 @@ use super::races::{Epoch, Knowledge};
 use super::words::slots::Key;
 use pinlane_driver::Ordinal;
 
+/// A kernel writes to memory that its device can only read.
+pub(super) fn written_though_to_read(address: u64) -> Violation {
+    format!("{address:#x} was registered for reading only, and the kernel writes to it")
+}
+
 impl Machine {
     /// What counts of the uses that were declared: memory of devices, and page-locked memory. Rows
     /// that do not lie in one allocation become uses of their own.
@@ -95,6 +100,9 @@ impl Machine {
             if self.memory.device_of(one.start).is_none() {
                 let is_freed = self.host.is_freed(one.start as usize);
                 freed = freed.or(is_freed.then_some(one.start));
+                if one.writes && self.host.is_to_read(one.start as usize) {
+                    return Err(written_though_to_read(one.start));
+                }
                 continue;
             }
             self.check_access(device, launch, one.start)?;

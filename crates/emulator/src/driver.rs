@@ -4,9 +4,10 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
+use super::calls::host::check_mapped;
 use super::emulator::Emulator;
 use super::machine::CaptureMode;
-use super::memory::host::{Access, HostPtr, HostUse};
+use super::memory::host::{Access, HostPtr, HostUse, Purpose};
 use super::races::RacingAccess;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{
@@ -98,7 +99,15 @@ unsafe impl Driver for Emulator {
         self.call(Call::Attributes, device, |machine| Ok(machine.batches))
     }
 
-    fn host_alloc(&self, device: Ordinal, bytes: usize, _: HostFlags) -> DriverResult<NonNull<u8>> {
+    fn host_alloc(
+        &self,
+        device: Ordinal,
+        bytes: usize,
+        flags: HostFlags,
+    ) -> DriverResult<NonNull<u8>> {
+        if flags.read_only {
+            return Err(CudaCode::INVALID_VALUE);
+        }
         self.page_lock_new(device, bytes, None)
     }
 
@@ -117,8 +126,10 @@ unsafe impl Driver for Emulator {
         if flags.write_combined {
             return Err(CudaCode::INVALID_VALUE);
         }
+        let purpose = if flags.read_only { Purpose::ToRead } else { Purpose::Any };
+        check_mapped(ptr, bytes, purpose)?;
         // SAFETY: promised by the caller.
-        unsafe { self.page_lock(device, ptr, bytes, None) }
+        unsafe { self.page_lock(device, ptr, bytes, purpose, None) }
     }
 
     unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {

@@ -51,6 +51,7 @@ pub struct Builder {
     stages_pageable: bool,
     memory_pools: bool,
     host_addresses: bool,
+    read_only_registration: bool,
     page_lock_limit: Option<(usize, CudaCode)>,
     races: bool,
     threads_apart: bool,
@@ -75,6 +76,7 @@ impl Default for Builder {
             stages_pageable: false,
             memory_pools: true,
             host_addresses: true,
+            read_only_registration: true,
             page_lock_limit: None,
             races: true,
             threads_apart: false,
@@ -145,6 +147,14 @@ impl Builder {
     /// default. When it is off, a kernel that does so loses its device.
     pub fn host_addresses(mut self, host_addresses: bool) -> Self {
         self.host_addresses = host_addresses;
+        self
+    }
+
+    /// Whether memory can be page-locked that is mapped for reading only
+    /// (`cudaHostRegisterReadOnly`); on by default. Older drivers refuse the flag with
+    /// [`CudaCode::NOT_SUPPORTED`], and the memory without it with [`CudaCode::INVALID_VALUE`].
+    pub fn read_only_registration(mut self, supported: bool) -> Self {
+        self.read_only_registration = supported;
         self
     }
 
@@ -271,6 +281,7 @@ impl Builder {
         machine.stages_pageable = self.stages_pageable;
         machine.has_memory_pools = self.memory_pools;
         machine.host_addresses = self.host_addresses;
+        machine.registers_read_only = self.read_only_registration;
         machine.host.largest_call = self.page_lock_limit;
         machine.host_function_limit = self.host_function_limit;
         machine.sites = self.sites;

@@ -1,5 +1,6 @@
 //! The kernels' launches on the emulated machine, and what kernels may touch.
 
+use super::declared::written_though_to_read;
 use super::emulator::Emulator;
 use super::machine::Machine;
 use super::memory::device::Violation;
@@ -156,6 +157,9 @@ impl Machine {
             }
             CopyKind::D2H => {
                 self.reach(device, src)?;
+                if bytes != 0 && self.host.is_to_read(dst as usize) {
+                    return Err(written_though_to_read(dst));
+                }
                 let dst = self.host_range(dst, bytes, uses)?;
                 let source = self.memory.read(src, bytes)?;
                 // SAFETY: page-locked; the host does not access it until the move is retired.

@@ -130,6 +130,8 @@ pub(super) struct Machine {
     pub(super) has_memory_pools: bool,
     /// Whether kernels can use page-locked memory at the host's addresses.
     pub(super) host_addresses: bool,
+    /// Whether memory can be registered that is mapped for reading only.
+    pub(super) registers_read_only: bool,
     /// How many operations calls have enqueued.
     pub(super) submitted: u64,
     /// The last number of an operation in a queue or a capture.
@@ -373,6 +375,7 @@ impl Machine {
             stages_pageable: false,
             has_memory_pools: true,
             host_addresses: true,
+            registers_read_only: true,
             submitted: 0,
             operations: 0,
             tags: Tags { launches: Tag::new(), returned: VecDeque::new() },

@@ -24,6 +24,7 @@ pub(super) fn attribute_of(attribute: Attribute) -> CUdevice_attribute {
         Attribute::MemoryPoolsSupported => MEMORY_POOLS_SUPPORTED,
         Attribute::UnifiedAddressing => UNIFIED_ADDRESSING,
         Attribute::CanUseHostPointerForRegisteredMem => HOST_POINTER_FOR_REGISTERED,
+        Attribute::HostRegisterReadOnly => READ_ONLY_REGISTRATION,
         Attribute::AsyncEngineCount => ASYNC_ENGINE_COUNT,
         Attribute::MaxPitch => MAX_PITCH,
         Attribute::PciDomainId => PCI_DOMAIN_ID,
@@ -34,11 +35,15 @@ pub(super) fn attribute_of(attribute: Attribute) -> CUdevice_attribute {
     }
 }
 
-pub(super) fn alloc_flags(flags: HostFlags) -> u32 {
+/// New memory is for all uses: the flag for reading only is refused, not dropped.
+pub(super) fn alloc_flags(flags: HostFlags) -> DriverResult<u32> {
+    if flags.read_only {
+        return Err(CudaCode::INVALID_VALUE);
+    }
     let bit = |is_set: bool, bit| if is_set { bit } else { 0 };
-    bit(flags.portable, HOST_ALLOC_PORTABLE)
+    Ok(bit(flags.portable, HOST_ALLOC_PORTABLE)
         | bit(flags.mapped, HOST_ALLOC_MAPPED)
-        | bit(flags.write_combined, HOST_ALLOC_WRITE_COMBINED)
+        | bit(flags.write_combined, HOST_ALLOC_WRITE_COMBINED))
 }
 
 /// Memory that exists already cannot become write-combined: that flag is refused, not dropped.
@@ -47,7 +52,9 @@ pub(super) fn register_flags(flags: HostFlags) -> DriverResult<u32> {
         return Err(CudaCode::INVALID_VALUE);
     }
     let bit = |is_set: bool, bit| if is_set { bit } else { 0 };
-    Ok(bit(flags.portable, HOST_REGISTER_PORTABLE) | bit(flags.mapped, HOST_REGISTER_MAPPED))
+    Ok(bit(flags.portable, HOST_REGISTER_PORTABLE)
+        | bit(flags.mapped, HOST_REGISTER_MAPPED)
+        | bit(flags.read_only, HOST_REGISTER_READ_ONLY))
 }
 
 /// Turns the error "not ready" into a result.
@@ -74,11 +81,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn register_refuses_write_combined() {
+    fn each_flag_is_kept_or_refused() {
         let flags = HostFlags { write_combined: true, ..HostFlags::default() };
         assert_eq!(register_flags(flags), Err(CudaCode::INVALID_VALUE));
-        let flags = HostFlags { portable: true, mapped: true, write_combined: false };
+        let flags = HostFlags { portable: true, mapped: true, ..HostFlags::default() };
         assert_eq!(register_flags(flags), Ok(3));
+        let flags = HostFlags { read_only: true, ..flags };
+        assert_eq!(register_flags(flags), Ok(11));
+        assert_eq!(alloc_flags(flags), Err(CudaCode::INVALID_VALUE));
     }
 
     #[test]
@@ -88,8 +98,9 @@ mod tests {
                 portable: bits & 1 != 0,
                 mapped: bits & 2 != 0,
                 write_combined: bits & 4 != 0,
+                read_only: false,
             };
-            assert_eq!(alloc_flags(flags), bits);
+            assert_eq!(alloc_flags(flags), Ok(bits));
         }
     }
 

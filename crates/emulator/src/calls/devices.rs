@@ -53,6 +53,7 @@ impl Emulator {
                 Attribute::MemoryPoolsSupported => i32::from(machine.has_memory_pools),
                 Attribute::UnifiedAddressing => 1,
                 Attribute::CanUseHostPointerForRegisteredMem => i32::from(machine.host_addresses),
+                Attribute::HostRegisterReadOnly => i32::from(machine.registers_read_only),
                 Attribute::HostNumaNode => -1,
                 Attribute::AsyncEngineCount => 3,
                 Attribute::MaxPitch => MAX_PITCH,

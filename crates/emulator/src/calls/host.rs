@@ -12,7 +12,7 @@ use super::{Side, refuse_in_host_function};
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Machine;
-use crate::memory::host::{Refusal, Removal};
+use crate::memory::host::{Purpose, Refusal, Removal};
 use crate::memory::made::{HostKind, MadeHost, READ_ONLY};
 use crate::races::MemoryKind;
 use pinlane_driver::CudaCode;
@@ -102,10 +102,12 @@ impl Emulator {
         self.refuse_unsafe()?;
         let start = NonNull::new(ptr.cast::<u8>()).ok_or(CudaCode::INVALID_VALUE)?;
         self.check_registration(ptr, bytes, flags)?;
+        let purpose = purpose_of(flags);
+        check_mapped(start, bytes, purpose)?;
         let made = MadeHost { flags, kind: HostKind::Registered };
         // SAFETY: the range was just found mapped, and stays so: promised by the caller. It may be
-        // read, and written to where copies to it are not refused (`check_writable`).
-        unsafe { self.page_lock(self.current_device(), start, bytes, Some(made)) }
+        // read, and written to unless it is for reading only.
+        unsafe { self.page_lock(self.current_device(), start, bytes, purpose, Some(made)) }
     }
 
     fn check_registration(&self, ptr: *mut c_void, bytes: usize, flags: u32) -> DriverResult<()> {
@@ -120,10 +122,7 @@ impl Emulator {
         if bytes == 0 || flags & IO_MEMORY != 0 || is_cudas {
             return Err(CudaCode::INVALID_VALUE);
         }
-        let writable = flags & READ_ONLY == 0;
-        // Where the system does not say, the range is taken to be mapped.
-        let is_mapped = is_mapped(&range, writable).unwrap_or(true);
-        if is_mapped { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
+        Ok(())
     }
 
     /// Undoes [`register`](Self::register). `cudaHostUnregister`
@@ -161,23 +160,31 @@ impl Emulator {
 
     /// Page-locks a range, for the program if it is `made` by it.
     ///
+    /// # Errors
+    ///
+    /// As of rule 21. [`CudaCode::NOT_SUPPORTED`] for memory to read only, on machines that cannot.
+    ///
     /// # Safety
     ///
-    /// * The range is mapped and readable, and stays so until it is unlocked. It is writable if
-    ///   operations write to it.
+    /// * The range is mapped and readable, and stays so until it is unlocked. It is writable unless
+    ///   it is only to be read.
     pub(crate) unsafe fn page_lock(
         &self,
         device: Ordinal,
         ptr: NonNull<u8>,
         bytes: usize,
+        purpose: Purpose,
         made: Option<MadeHost>,
     ) -> DriverResult<()> {
         self.call(Call::HostRegister, device, |machine| {
             machine.host.check_call(bytes)?;
+            if purpose == Purpose::ToRead && !machine.registers_read_only {
+                return Err(CudaCode::NOT_SUPPORTED);
+            }
             if !machine.host.has_room(bytes) {
                 return Err(CudaCode::MEMORY_ALLOCATION);
             }
-            if !machine.host.register(device, ptr, bytes) {
+            if !machine.host.register(device, ptr, bytes, purpose) {
                 return Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED);
             }
             machine.host.note(ptr, made);
@@ -309,6 +316,20 @@ impl Machine {
             }
         }
     }
+}
+
+/// What registered memory is for, by the flags of the call.
+fn purpose_of(flags: u32) -> Purpose {
+    if flags & READ_ONLY == 0 { Purpose::Any } else { Purpose::ToRead }
+}
+
+/// Fails unless a range is mapped as its purpose needs.
+pub(crate) fn check_mapped(start: NonNull<u8>, bytes: usize, purpose: Purpose) -> DriverResult<()> {
+    let start = start.as_ptr().addr();
+    let end = start.checked_add(bytes).ok_or(CudaCode::INVALID_VALUE)?;
+    // Where the system does not say, the range is taken to be mapped.
+    let is_mapped = is_mapped(&(start..end), purpose == Purpose::Any).unwrap_or(true);
+    if is_mapped { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
 }
 
 /// Whether all of a range is mapped and readable, and writable if the caller asks for that. `None`

@@ -10,7 +10,7 @@ mod devices;
 mod events;
 mod fills;
 mod graphs;
-mod host;
+pub(crate) mod host;
 mod ipc;
 mod kernels;
 mod managed;

@@ -214,7 +214,8 @@ impl Machine {
         }
     }
 
-    /// The host's side of a copy has to lie in one page-locked block.
+    /// The host's side of a copy has to lie in one page-locked block, which is writable if it is
+    /// the destination.
     #[inline]
     pub(super) fn check_page_locked(
         &mut self,
@@ -223,6 +224,11 @@ impl Machine {
         host: &HostUse,
     ) -> DriverResult<()> {
         if self.host.is_page_locked(host.ptr, host.bytes) {
+            let address = host.ptr.address();
+            if host.access == Access::Write && self.host.is_to_read(address) {
+                let what = format!("{address:#x} was registered for reading only");
+                return Err(self.bad_copy(call, key, &what));
+            }
             return Ok(());
         }
         Err(self.not_page_locked(call, key, host, "are not in one page-locked block"))

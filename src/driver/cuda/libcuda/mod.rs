@@ -91,7 +91,7 @@ unsafe impl Driver for CudaDriver {
         flags: HostFlags,
     ) -> DriverResult<NonNull<u8>> {
         let bytes = whole_pages(bytes)?;
-        let flags = alloc_flags(flags);
+        let flags = alloc_flags(flags)?;
         let mut block = null_mut();
         let library = Library::get()?;
         library.on(device, |functions| {

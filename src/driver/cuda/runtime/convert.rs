@@ -73,6 +73,7 @@ mod tests {
                 Attribute::CanUseHostPointerForRegisteredMem,
                 Attr::cudaDevAttrCanUseHostPointerForRegisteredMem,
             ),
+            (Attribute::HostRegisterReadOnly, Attr::cudaDevAttrHostRegisterReadOnlySupported),
             (Attribute::AsyncEngineCount, Attr::cudaDevAttrAsyncEngineCount),
             (Attribute::MaxPitch, Attr::cudaDevAttrMaxPitch),
             (Attribute::PciDomainId, Attr::cudaDevAttrPciDomainId),
@@ -82,16 +83,18 @@ mod tests {
             assert_eq!(attribute_of(attribute), theirs, "{attribute:?}");
         }
 
-        let none = HostFlags { portable: false, mapped: false, write_combined: false };
-        assert_eq!(alloc_flags(none), sys::cudaHostAllocDefault);
+        let none = HostFlags::default();
+        assert_eq!(alloc_flags(none), Ok(sys::cudaHostAllocDefault));
         assert_eq!(register_flags(none), Ok(sys::cudaHostRegisterDefault));
         let portable = HostFlags { portable: true, ..none };
-        assert_eq!(alloc_flags(portable), sys::cudaHostAllocPortable);
+        assert_eq!(alloc_flags(portable), Ok(sys::cudaHostAllocPortable));
         assert_eq!(register_flags(portable), Ok(sys::cudaHostRegisterPortable));
         let mapped = HostFlags { mapped: true, ..none };
-        assert_eq!(alloc_flags(mapped), sys::cudaHostAllocMapped);
+        assert_eq!(alloc_flags(mapped), Ok(sys::cudaHostAllocMapped));
         assert_eq!(register_flags(mapped), Ok(sys::cudaHostRegisterMapped));
+        let read_only = HostFlags { read_only: true, ..none };
+        assert_eq!(register_flags(read_only), Ok(sys::cudaHostRegisterReadOnly));
         let write_combined = HostFlags { write_combined: true, ..none };
-        assert_eq!(alloc_flags(write_combined), sys::cudaHostAllocWriteCombined);
+        assert_eq!(alloc_flags(write_combined), Ok(sys::cudaHostAllocWriteCombined));
     }
 }

@@ -97,7 +97,7 @@ unsafe impl Driver for CudaDriver {
         flags: HostFlags,
     ) -> DriverResult<NonNull<u8>> {
         let bytes = whole_pages(bytes)?;
-        let flags = alloc_flags(flags);
+        let flags = alloc_flags(flags)?;
         let mut block = Address::null();
         // SAFETY: the slot is a live pointer for the call to write.
         call_on_device(device, || unsafe { sys::cudaHostAlloc(block.slot(), bytes, flags) })?;

@@ -45,6 +45,14 @@ pub(crate) enum Cover {
     None,
 }
 
+/// What devices may do with page-locked memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Any,
+    /// It was registered for reading only.
+    ToRead,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Allocated,
@@ -58,6 +66,7 @@ pub(crate) struct Block {
     pub(crate) bytes: usize,
     pub(crate) device: Ordinal,
     origin: Origin,
+    purpose: Purpose,
     /// How the program made it, as long as a call of the program may end it.
     made: Option<MadeHost>,
     uses: Uses,
@@ -226,13 +235,20 @@ impl HostMemory {
     }
 
     /// Adds a range of the caller. False if it overlaps another block.
-    pub(crate) fn register(&mut self, device: Ordinal, ptr: NonNull<u8>, bytes: usize) -> bool {
+    pub(crate) fn register(
+        &mut self,
+        device: Ordinal,
+        ptr: NonNull<u8>,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> bool {
         let start = ptr.as_ptr().addr();
         let before = self.blocks.range(..start.saturating_add(bytes)).next_back();
         if before.is_some_and(|(&other, block)| other + block.bytes > start) {
             return false;
         }
         self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Registered, None);
+        self.blocks.get_mut(&start).expect("just inserted").purpose = purpose;
         true
     }
 
@@ -246,6 +262,12 @@ impl HostMemory {
     /// Whether the range lies in one page-locked block that is not freed.
     pub(crate) fn is_page_locked(&self, ptr: HostPtr, bytes: usize) -> bool {
         self.containing(ptr, bytes).is_some_and(|block| block.origin != Origin::Quarantined)
+    }
+
+    /// Whether the address lies in memory that was registered for reading only.
+    pub(crate) fn is_to_read(&self, address: usize) -> bool {
+        let ptr = HostPtr(std::ptr::without_provenance_mut(address));
+        self.containing(ptr, 1).is_some_and(|block| block.purpose == Purpose::ToRead)
     }
 
     pub(crate) fn cover(&self, ptr: HostPtr, bytes: usize) -> Cover {
@@ -403,7 +425,8 @@ impl HostMemory {
     ) {
         // A quarantined block keeps its memory, so that no new block can lie where it does.
         let uses = Uses::default();
-        let block = Block { ptr, bytes, device, origin, made: None, uses, watched };
+        let purpose = Purpose::Any;
+        let block = Block { ptr, bytes, device, origin, purpose, made: None, uses, watched };
         self.blocks.insert(ptr.address(), block);
         self.locked = (self.locked.0 + bytes, self.locked.1 + 1);
     }
