@@ -328,9 +328,8 @@ mod tests {
         let mut memory = vec![1u8; 100];
         let ptr = NonNull::from(&mut memory[..]).cast();
         // SAFETY: the vector outlives the loan, and is not touched before the loan ends, below.
-        let registered = unsafe {
-            { PinnedBuf::register_raw("test", device.context(), ptr, 100, Purpose::Any) }
-        };
+        let registered =
+            unsafe { PinnedBuf::register_raw("test", device.context(), ptr, 100, Purpose::Any) };
         let (mut buffer, lent) = registered.expect("no faults");
         stream.download(&gpu, &mut buffer).expect("no faults");
         assert_eq!(machine.usage().host_blocks, 1);
