@@ -5,7 +5,7 @@
 //!
 //! * The elements do not change while they are registered: the owner promises it
 //!   ([`ReadOnlyMemory`]), and no operation writes to them, because only shared views are given out.
-//! * The owner is used by nobody, or comes back or drops, only when the [`Registration`] has ended.
+//! * The owner comes back, or drops, only when the [`Registration`] has ended.
 
 use std::fmt;
 use std::ops::{Deref, RangeBounds};
@@ -227,9 +227,9 @@ impl<O: ReadOnlyMemory> Deref for RegisteredReadOnly<O> {
     type Target = [O::Element];
 
     fn deref(&self) -> &[O::Element] {
-        // SAFETY: the slice that the owner gave, which stays where it is, mapped and readable, until
-        // the owner is dropped or given back; `self`, which it is borrowed from, is gone before
-        // that. Its bytes do not change: the first invariant.
+        // SAFETY: the slice that the owner gave, which stays where it is, mapped and readable,
+        // until the owner is dropped or given back; `self`, which it is borrowed from, is gone
+        // before that. Its bytes do not change: the first invariant.
         unsafe { std::slice::from_raw_parts(self.buffer.as_ptr(), self.buffer.len()) }
     }
 }
