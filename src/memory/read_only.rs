@@ -4,7 +4,7 @@
 //! # Invariants
 //!
 //! * The elements do not change while they are registered: the owner promises it
-//!   ([`ReadOnlyMemory`]), and no operation writes to them, because only shared views are given out.
+//!   ([`ReadOnlyMemory`]), and no operation writes to them, since only shared views are given out.
 //! * The owner comes back, or drops, only when the [`Registration`] has ended.
 
 use std::fmt;
