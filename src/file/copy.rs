@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 
-use super::FileReader;
+use super::{FileReader, mapped};
 use crate::copy::direct;
 use crate::copy::entry::{BLOCK, Direction, Entry, Far, Source};
 use crate::copy::order::Door;
@@ -22,7 +22,8 @@ const UNIT: usize = 512 << 10;
 
 impl Stream {
     /// Copies the bytes of `file` from `offset` on to `dst` on this stream's device, as many as it
-    /// has. Blocks until they have been read; the ticket says when they have arrived. Ordered as
+    /// has. Blocks until they have been read, or not at all if the file [is
+    /// mapped](FileReader::is_mapped); the ticket says when they have arrived. Ordered as
     /// [`upload`](Self::upload), and staged as [`upload_slice`](Self::upload_slice).
     ///
     /// # Errors
@@ -77,6 +78,12 @@ impl Stream {
         }
         if ranges.iter().any(|(_, dst)| dst.is_borrowed()) {
             check_disjoint(operation, ranges.iter().map(|(_, dst)| (dst.ptr(), dst.len())))?;
+        }
+        let end = |(offset, dst): &(u64, DeviceBytes<'_>)| offset + dst.len() as u64;
+        if let Some(mapped) = &file.mapped
+            && ranges.iter().all(|range| end(range) <= mapped.len() as u64)
+        {
+            return mapped::upload(door, self.device.engine()?, mapped, &ranges);
         }
         let engine = self.device.engine()?;
         if let Some(block) = engine.small_block(bytes)? {

@@ -162,6 +162,34 @@ pub struct RegisteredReadOnly<O: ReadOnlyMemory> {
 /// is usable.
 impl<O: ReadOnlyMemory> RefUnwindSafe for RegisteredReadOnly<O> {}
 
+impl PinnedBuf<u8> {
+    /// Page-locks memory for uploads, or gives its owner back. The owner drops when the buffer has
+    /// dropped and the memory is unregistered.
+    ///
+    /// # Safety
+    ///
+    /// * `memory` is mapped and readable until `owner` drops, also when that moves.
+    /// * The buffer is a source only: no operation writes to it.
+    /// * The host does not read or write its elements, unless nothing else writes to them meanwhile.
+    pub(crate) unsafe fn register_source<O: Send + 'static>(
+        operation: &'static str,
+        context: &Arc<Context>,
+        owner: O,
+        memory: NonNull<[u8]>,
+    ) -> Result<Self, Refused<O>> {
+        // SAFETY: mapped and readable until the owner drops, which happens when it is unregistered.
+        // No operation uses it yet, and none will write to it.
+        match unsafe { page_lock(context, operation, memory, Purpose::ToRead) } {
+            Ok(()) => {
+                let registration =
+                    Registration::new(context, memory, Box::new(owner), Terms::Owned);
+                Ok(registration.buffer(memory.len()))
+            }
+            Err(error) => Err(Refused { value: owner, error }),
+        }
+    }
+}
+
 impl<O: ReadOnlyMemory> RegisteredReadOnly<O> {
     /// Page-locks the memory of `owner`, or gives it back.
     pub(crate) fn new(

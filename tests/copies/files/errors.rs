@@ -67,7 +67,7 @@ fn a_range_that_the_file_does_not_have_is_refused_before_anything_is_enqueued() 
     host.write().expect("idle").fill(0xee);
     let mut first = device.alloc::<u8>(SLOT).expect("room");
     let mut second = device.alloc::<u8>(SLOT).expect("room");
-    for reader in file.readers() {
+    for reader in file.all_readers(&device) {
         for offset in [2 * SLOT as u64 + 1, 3 * SLOT as u64, u64::MAX - 5, u64::MAX] {
             let ranges = [(0, &mut first), (offset, &mut second)];
             let uploaded = stream.upload_file_ranges(&reader, ranges).map(drop);
@@ -216,12 +216,16 @@ fn survives(run: &Run) -> usize {
     const BYTES: usize = 7 * SLOT;
     let expected = contents(BYTES);
     let file = Scratch::new(&expected);
-    let readers = file.readers();
+    let mut readers = file.readers();
     let device = device(&run.emulator, SLOT);
     let stream = device.stream().expect("a stream");
     let pool = PinnedPool::builder(&device).build().expect("a pool");
     let mut arrived = Vec::new();
     run.begin();
+    match FileReader::open_mapped(&device, file.path()) {
+        Ok(mapped) => readers.push(mapped),
+        Err(error) => run.explains(&error),
+    }
     for reader in &readers {
         let upload = |range: Range<usize>| {
             let mut gpu = device.alloc::<u8>(range.len())?;
@@ -256,6 +260,7 @@ fn survives(run: &Run) -> usize {
             }
         }
     }
+    drop(readers);
     run.end();
     let lost = device.alloc::<u8>(1).is_err();
     assert!(!lost || run.is_lost());

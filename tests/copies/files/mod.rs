@@ -2,6 +2,7 @@
 //! model: the file's bytes as `std::fs` wrote them.
 
 mod errors;
+mod mapped;
 mod support;
 
 use pinlane::emulated::Execution;
@@ -31,7 +32,7 @@ fn every_alignment_and_length_up_to_three_slots() {
         let file = Scratch::new(&contents(3 * slot + 4200));
         let emulator = emulator(execution);
         let device = device(&emulator, slot);
-        for reader in file.readers() {
+        for reader in file.all_readers(&device) {
             for alignment in 0..64 {
                 for bytes in [0, 1, 100, 101, slot / 4 + 1, slot - 1, slot, slot + 1, 3 * slot + 1]
                 {
@@ -65,8 +66,8 @@ fn check_many(slot: usize, execution: Execution, wanted: &[Wanted]) {
     let contents = contents(160_000);
     let file = Scratch::new(&contents);
     let emulator = emulator(execution);
-    for reader in file.readers() {
-        let device = device(&emulator, slot);
+    let device = device(&emulator, slot);
+    for reader in file.all_readers(&device) {
         let stream = device.stream().expect("no faults");
         let (own, shared): (Vec<_>, Vec<_>) = wanted.iter().partition(|want| want.own_buffer);
         let total: usize = shared.iter().map(|want| want.gap + want.bytes).sum();
@@ -129,7 +130,7 @@ fn elements_of_any_type_arrive_as_they_lie_in_the_file() {
     let file = Scratch::new(&bytes);
     let device = device(&emulator(Execution::Eager), SLOT);
     let stream = device.stream().expect("a stream");
-    for reader in file.readers() {
+    for reader in file.all_readers(&device) {
         let mut gpu = device.alloc::<f64>(4000).expect("room");
         stream.upload_file(&reader, 8 * 1000, &mut gpu).expect("no faults");
         let mut found = vec![0.0; 4000];
@@ -147,7 +148,7 @@ fn page_locked_memory_is_filled_to_the_byte() {
     let device = device(&emulator(Execution::Eager), SLOT);
     let pool = PinnedPool::builder(&device).build().expect("a pool");
     let mut host = pool.alloc::<u8>(BYTES + 4096).expect("room");
-    for reader in file.readers() {
+    for reader in file.all_readers(&device) {
         for (offset, at) in [(0, 0), (1, 1), (4095, 4095), (4096, 0), (7, 512), (8999, 3)] {
             for bytes in [0, 1, 4096, 524_288, BYTES] {
                 host.write().expect("idle").fill(0xee);
@@ -168,7 +169,7 @@ fn sixty_four_callers_at_once() {
     let file = Scratch::new(&contents(9 * SLOT));
     let emulator = emulator(Execution::Lazy);
     let device = device(&emulator, SLOT);
-    for reader in file.readers() {
+    for reader in file.all_readers(&device) {
         let (device, reader) = (&device, &reader);
         std::thread::scope(|scope| {
             let call = |caller: usize| {

@@ -55,6 +55,13 @@ impl Scratch {
         }
         readers
     }
+
+    /// The same, and one that has the file mapped.
+    pub fn all_readers(&self, device: &Device) -> Vec<FileReader> {
+        let mapped = FileReader::open_mapped(device, &self.0).expect("room");
+        assert!(mapped.is_mapped());
+        self.readers().into_iter().chain([mapped]).collect()
+    }
 }
 
 impl Drop for Scratch {

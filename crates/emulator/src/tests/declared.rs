@@ -425,6 +425,24 @@ fn registered_memory_that_is_unregistered_too_early_loses_the_device() {
 }
 
 #[test]
+fn a_kernel_that_writes_to_memory_to_read_only_loses_the_device() {
+    for gpu in faces() {
+        let on = stream(&gpu);
+        let owned = vec![0_u8; PAGE];
+        let host: *mut c_void = owned.as_ptr().cast_mut().cast();
+        // SAFETY: it lives until its machine is gone, and no kernel that ran has written to it.
+        unsafe { gpu.register(host, PAGE, crate::memory::made::READ_ONLY) }.unwrap();
+        let reads = counted(&gpu, on, &[read(host, 0, 8)]);
+        gpu.device_synchronize(0).unwrap();
+        let writes = counted(&gpu, on, &[write(host, 100, 8)]);
+        assert_eq!(gpu.device_synchronize(0), Err(CudaCode::ILLEGAL_ADDRESS));
+        assert_eq!((reads.load(Ordering::Relaxed), writes.load(Ordering::Relaxed)), (1, 0));
+        assert_eq!(kinds(&gpu), [ILLEGAL]);
+        assert!(findings(&gpu)[0].message.contains("for reading only"));
+    }
+}
+
+#[test]
 fn pageable_memory_is_ignored() {
     for gpu in faces() {
         let mut owned = vec![0_u8; PAGE];
