@@ -170,7 +170,7 @@ impl PinnedBuf<u8> {
     ///
     /// * `memory` is mapped and readable until `owner` drops, also when that moves.
     /// * The buffer is a source only: no operation writes to it.
-    /// * The host does not read or write its elements, unless nothing else writes to them meanwhile.
+    /// * The host does not read its elements, unless nothing writes to them meanwhile.
     pub(crate) unsafe fn register_source<O: Send + 'static>(
         operation: &'static str,
         context: &Arc<Context>,
