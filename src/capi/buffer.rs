@@ -10,6 +10,7 @@ use super::{
     Out, Result, boundary, freeing, handle, handle_type, invalid, pinlane_device, pinlane_pool,
     pinlane_request, pinlane_status, pinlane_stream, pointer,
 };
+use crate::error::Error;
 use crate::memory::{Lent, PinnedBuf, Purpose};
 use crate::pool::PinnedPool;
 use crate::sync::sanitizer::theirs;
@@ -23,24 +24,80 @@ handle_type!(pinlane_buffer: HostBuffer, "buffer", table 5, shared: false);
 
 /// The object of a buffer's handle.
 pub struct HostBuffer {
-    pub(super) buffer: PinnedBuf<u8>,
+    buffer: PinnedBuf<u8>,
+    /// What the memory is for.
+    purpose: Purpose,
     /// Ends the loan, if the memory belongs to the caller.
     pub(super) lent: Option<Lent>,
 }
 
 impl HostBuffer {
+    /// A buffer that owns its memory.
+    #[inline(always)]
+    pub(super) fn new(buffer: PinnedBuf<u8>, purpose: Purpose) -> Self {
+        HostBuffer { buffer, purpose, lent: None }
+    }
+
+    /// The buffer, to be read.
+    #[inline(always)]
+    pub(super) fn buffer(&self) -> &PinnedBuf<u8> {
+        &self.buffer
+    }
+
+    /// The buffer, to be written, by the host or a device. Fails for memory that is only read.
+    #[inline(always)]
+    pub(super) fn writable(&mut self) -> Result<&mut PinnedBuf<u8>> {
+        if self.purpose == Purpose::ToRead { Err(to_read()) } else { Ok(&mut self.buffer) }
+    }
+
+    /// The buffer, for work of the caller: what that does is the caller's to say.
+    pub(super) fn tracked(&mut self) -> &mut PinnedBuf<u8> {
+        &mut self.buffer
+    }
+
+    /// The buffer without its handle.
+    pub(super) fn into_buffer(self) -> PinnedBuf<u8> {
+        self.buffer
+    }
+
     /// The handle's notes are the address, and the size with a mark if the memory belongs to the
     /// caller.
     #[inline(always)]
-    pub(super) fn into_handle(
-        buffer: ManuallyDrop<PinnedBuf<u8>>,
-        lent: Option<Lent>,
-    ) -> *mut pinlane_buffer {
-        let size = buffer.len() | if lent.is_some() { LENT } else { 0 };
-        let address = buffer.as_ptr().expose_provenance();
-        let object = HostBuffer { buffer: ManuallyDrop::into_inner(buffer), lent };
-        handle::create_noted(ManuallyDrop::new(object), [size, address])
+    pub(super) fn into_handle(object: ManuallyDrop<HostBuffer>) -> *mut pinlane_buffer {
+        let size = object.buffer.len() | if object.lent.is_some() { LENT } else { 0 };
+        let address = object.buffer.as_ptr().expose_provenance();
+        handle::create_noted(object, [size, address])
     }
+
+    /// Page-locks memory of the caller, in a call of that name.
+    ///
+    /// # Safety
+    ///
+    /// * `bytes` from `memory` on are as [`PinnedBuf::register_raw`] demands, until the handle has
+    ///   been freed.
+    unsafe fn lend(
+        function: &'static str,
+        device: *const pinlane_device,
+        memory: *const c_void,
+        bytes: usize,
+        purpose: Purpose,
+    ) -> Result<*mut pinlane_buffer> {
+        let device = handle::get(device)?;
+        let first = check_memory(memory, bytes)?;
+        // SAFETY: the precondition. The buffer drops only after `lent` has given the memory back,
+        // and no operation writes to one that is only read: `writable`.
+        let (buffer, lent) =
+            unsafe { PinnedBuf::register_raw(function, device.context(), first, bytes, purpose) }?;
+        let object = HostBuffer { buffer, purpose, lent: Some(lent) };
+        Ok(HostBuffer::into_handle(ManuallyDrop::new(object)))
+    }
+}
+
+/// Why memory that is only read is not written.
+#[cold]
+fn to_read() -> Error {
+    let what = "the buffer is only read: it was registered as such, or is a read-only tensor";
+    invalid(what, "write to another buffer, such as one of pinlane_buffer_alloc")
 }
 
 /// The mark. No buffer is that large.
@@ -62,8 +119,8 @@ impl Out<*mut pinlane_buffer> {
     ) -> pinlane_status {
         self.give(function, || {
             // `ManuallyDrop` leaks it after a panic, but avoids a copy through memory.
-            let buffer = ManuallyDrop::new(how(&*handle::get(pool)?)?);
-            Ok(HostBuffer::into_handle(buffer, None))
+            let buffer = HostBuffer::new(how(&*handle::get(pool)?)?, Purpose::Any);
+            Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer)))
         })
     }
 }
@@ -107,7 +164,7 @@ pub unsafe extern "C" fn pinlane_buffer_pool(
     // SAFETY: the caller's precondition on `pool`.
     unsafe { Out::new("pool", pool) }.create("pinlane_buffer_pool", || {
         let buffer = handle::get(buffer)?;
-        buffer.buffer.pool().ok_or_else(|| {
+        buffer.buffer().pool().ok_or_else(|| {
             let what = match buffer.lent {
                 Some(_) => "the buffer has memory of the program's own",
                 None => "every handle of the buffer's pool was freed",
@@ -234,7 +291,8 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_async(
         let user = User(user);
         let call = move |status, buffer: Option<_>| {
             let buffer = buffer.map_or(std::ptr::null_mut(), |buffer| {
-                HostBuffer::into_handle(ManuallyDrop::new(buffer), None)
+                let object = HostBuffer::new(buffer, Purpose::Any);
+                HostBuffer::into_handle(ManuallyDrop::new(object))
             });
             // SAFETY: the caller's precondition on `allocated`.
             theirs(|| unsafe { allocated(user.get(), status, buffer) });
@@ -272,15 +330,41 @@ pub unsafe extern "C" fn pinlane_buffer_register(
     const FUNCTION: &str = "pinlane_buffer_register";
     // SAFETY: the caller's precondition on `buffer`.
     unsafe { Out::new("buffer", buffer) }.give(FUNCTION, || {
-        let device = handle::get(device)?;
-        let first = check_memory(memory, bytes)?;
         // SAFETY: the caller's second precondition. No code of this interface reads the bytes on
-        // the host, so C need not have initialised them. The buffer drops only after `lent` has
-        // given the memory back.
-        let (buffer, lent) = unsafe {
-            PinnedBuf::register_raw(FUNCTION, device.context(), first, bytes, Purpose::Any)
-        }?;
-        Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer), Some(lent)))
+        // the host, so C need not have initialised them.
+        unsafe { HostBuffer::lend(FUNCTION, device, memory, bytes, Purpose::Any) }
+    })
+}
+
+/// Page-locks `bytes` of the caller's own memory, from `memory` on, as a source of uploads: memory
+/// that nothing changes, which may be mapped for reading only, such as a file or a constant
+/// (`cudaHostRegister` with `cudaHostRegisterReadOnly`). Otherwise as `pinlane_buffer_register`.
+/// Each upload takes the bytes from there, and no thread of the host copies them. Calls that would
+/// write to the buffer return `INVALID_VALUE`. `pinlane_buffer_read` waits for nothing.
+///
+/// A device without `cudaDevAttrHostRegisterReadOnlySupported` registers memory that is mapped
+/// writable, and refuses other memory: upload that with `pinlane_upload_slice`.
+///
+/// Statuses: as for `pinlane_buffer_register`; `UNSUPPORTED` also for memory that is mapped for
+/// reading only, on a device that cannot register it.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to a variable.
+/// - `bytes` from `memory` on can be read, and do not change, until `pinlane_buffer_free` returns
+///   `PINLANE_STATUS_OK`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_register_read_only(
+    device: *const pinlane_device,
+    memory: *const c_void,
+    bytes: usize,
+    buffer: *mut *mut pinlane_buffer,
+) -> pinlane_status {
+    const FUNCTION: &str = "pinlane_buffer_register_read_only";
+    // SAFETY: the caller's precondition on `buffer`.
+    unsafe { Out::new("buffer", buffer) }.give(FUNCTION, || {
+        // SAFETY: the caller's second precondition; as for `pinlane_buffer_register`.
+        unsafe { HostBuffer::lend(FUNCTION, device, memory, bytes, Purpose::ToRead) }
     })
 }
 
@@ -301,7 +385,7 @@ pub unsafe extern "C" fn pinlane_buffer_read(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `data`.
     unsafe { Out::new("data", data) }
-        .give("pinlane_buffer_read", || Ok(handle::get(buffer)?.buffer.read()?.as_ptr().cast()))
+        .give("pinlane_buffer_read", || Ok(handle::get(buffer)?.buffer().read()?.as_ptr().cast()))
 }
 
 /// Writes the address of the bytes to `data`, for writing. Blocks until every pending device use of
@@ -320,7 +404,7 @@ pub unsafe extern "C" fn pinlane_buffer_write(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `data`.
     unsafe { Out::new("data", data) }.give("pinlane_buffer_write", || {
-        Ok(handle::get_mut(buffer)?.buffer.write()?.as_mut_ptr().cast())
+        Ok(handle::get_mut(buffer)?.writable()?.write()?.as_mut_ptr().cast())
     })
 }
 
@@ -336,7 +420,7 @@ pub unsafe extern "C" fn pinlane_buffer_try_read(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `data`.
     unsafe { Out::new("data", data) }.give("pinlane_buffer_try_read", || {
-        Ok(handle::get(buffer)?.buffer.try_read()?.as_ptr().cast())
+        Ok(handle::get(buffer)?.buffer().try_read()?.as_ptr().cast())
     })
 }
 
@@ -352,7 +436,7 @@ pub unsafe extern "C" fn pinlane_buffer_try_write(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `data`.
     unsafe { Out::new("data", data) }.give("pinlane_buffer_try_write", || {
-        Ok(handle::get_mut(buffer)?.buffer.try_write()?.as_mut_ptr().cast())
+        Ok(handle::get_mut(buffer)?.writable()?.try_write()?.as_mut_ptr().cast())
     })
 }
 
@@ -405,7 +489,7 @@ pub extern "C" fn pinlane_buffer_acquire(
 ) -> pinlane_status {
     boundary("pinlane_buffer_acquire", || {
         let mut buffer = handle::get_mut(buffer)?;
-        handle::get(stream)?.acquire(&mut buffer.buffer)
+        handle::get(stream)?.acquire(buffer.tracked())
     })
 }
 
@@ -426,7 +510,7 @@ pub extern "C" fn pinlane_buffer_record_use(
 ) -> pinlane_status {
     boundary("pinlane_buffer_record_use", || {
         let mut buffer = handle::get_mut(buffer)?;
-        handle::get(stream)?.record_use(&mut buffer.buffer)
+        handle::get(stream)?.record_use(buffer.tracked())
     })
 }
 

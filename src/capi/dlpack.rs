@@ -13,6 +13,7 @@ use crate::dlpack::{
     DataType, Imported, Layout, LegacyTensor as DLManagedTensor,
     ManagedTensor as DLManagedTensorVersioned, Place, from_legacy, to_legacy,
 };
+use crate::memory::Purpose;
 use crate::stream::Stream;
 
 /// Consumers of the tensor must not write to it.
@@ -148,10 +149,10 @@ pub unsafe extern "C" fn pinlane_buffer_into_dlpack(
         }
         let mut whole = [0];
         // SAFETY: the caller's precondition on the options' arrays.
-        let layout = unsafe { options.layout(host.buffer.len(), &mut whole) }?;
+        let layout = unsafe { options.layout(host.buffer().len(), &mut whole) }?;
         let consumer = options.consumer()?;
-        let prepared = host.buffer.prepare_export(&layout, consumer.as_ref())?;
-        Ok(prepared.export(host.take().buffer).as_ptr())
+        let prepared = host.writable()?.prepare_export(&layout, consumer.as_ref())?;
+        Ok(prepared.export(host.take().into_buffer()).as_ptr())
     })
 }
 
@@ -232,7 +233,8 @@ pub unsafe extern "C" fn pinlane_buffer_from_dlpack(
         match device.register(imported) {
             Ok(registered) => {
                 let buffer = registered.into_buffer();
-                Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer), None))
+                let object = HostBuffer::new(buffer, Purpose::Any);
+                Ok(HostBuffer::into_handle(ManuallyDrop::new(object)))
             }
             Err(refused) => {
                 let _ = refused.value.into_raw(); // the caller's again

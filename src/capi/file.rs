@@ -105,7 +105,7 @@ pub extern "C" fn pinlane_file_read(
     boundary("pinlane_file_read", || {
         let file = handle::get(file)?;
         let mut buffer = handle::get_mut(buffer)?;
-        file.read_into(offset, buffer.buffer.slice_mut(range(buffer_offset, bytes)?)?)
+        file.read_into(offset, buffer.writable()?.slice_mut(range(buffer_offset, bytes)?)?)
     })
 }
 

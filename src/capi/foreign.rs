@@ -70,7 +70,11 @@ impl Held {
         let (host, device) = (named.buffer, named.device_buffer);
         Ok(match (host.is_null(), named.access == PINLANE_ACCESS_READ) {
             (false, true) => Held::Reads(handle::get_counted(host)?),
-            (false, false) => Held::Writes(handle::get_counted(host)?),
+            (false, false) => {
+                let mut buffer: Counted<Alone<_>> = handle::get_counted(host)?;
+                buffer.writable()?;
+                Held::Writes(buffer)
+            }
             (true, true) => Held::ReadsOnDevice(handle::get_counted(device)?),
             (true, false) => Held::WritesOnDevice(handle::get_counted(device)?),
         })
@@ -78,8 +82,8 @@ impl Held {
 
     fn operand(&mut self) -> Operand<'_> {
         match self {
-            Held::Reads(buffer) => buffer.buffer.reading(),
-            Held::Writes(buffer) => buffer.buffer.writing(),
+            Held::Reads(buffer) => buffer.buffer().reading(),
+            Held::Writes(buffer) => buffer.tracked().writing(),
             Held::ReadsOnDevice(buffer) => buffer.reading(),
             Held::WritesOnDevice(buffer) => buffer.writing(),
         }

@@ -36,7 +36,7 @@ pub unsafe extern "C" fn pinlane_upload(
         let buffer = handle::get(buffer)?;
         // SAFETY: the caller's precondition on `device_pointer`.
         let mut device = unsafe { device_memory(stream, device_pointer, bytes) }?;
-        stream.upload(buffer.buffer.slice(range(offset, bytes)?)?, &mut device)
+        stream.upload(buffer.buffer().slice(range(offset, bytes)?)?, &mut device)
     })
 }
 
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn pinlane_download(
         let mut buffer = handle::get_mut(buffer)?;
         // SAFETY: the caller's precondition on `device_pointer`.
         let device = unsafe { device_memory(stream, device_pointer, bytes) }?;
-        stream.download(&device, buffer.buffer.slice_mut(range(offset, bytes)?)?)
+        stream.download(&device, buffer.writable()?.slice_mut(range(offset, bytes)?)?)
     })
 }
 
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload(
     unsafe { Out::ticket(ticket) }.enqueue("pinlane_device_buffer_upload", stream, |stream| {
         let source = handle::get(source)?;
         let mut destination = handle::get_mut(destination)?;
-        let part = source.buffer.slice(range(source_offset, bytes)?)?;
+        let part = source.buffer().slice(range(source_offset, bytes)?)?;
         stream.upload(part, destination.slice_mut(range(destination_offset, bytes)?)?)
     })
 }
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_download(
         let source = handle::get(source)?;
         let mut destination = handle::get_mut(destination)?;
         let part = source.slice(range(source_offset, bytes)?)?;
-        stream.download(part, destination.buffer.slice_mut(range(destination_offset, bytes)?)?)
+        stream.download(part, destination.writable()?.slice_mut(range(destination_offset, bytes)?)?)
     })
 }
 

@@ -48,31 +48,42 @@ pub unsafe trait ReadOnlyMemory: Send + 'static {
     }
 }
 
-/// `ReadOnlyMemory` for owners in the standard library.
-macro_rules! owners {
-    ($($(#[$note:meta])* $owner:ty: [$($bound:tt)*];)*) => {
-        $($(#[$note])*
-        unsafe impl<T: Pod + $($bound)*> ReadOnlyMemory for $owner {
-            type Element = T;
+// SAFETY: the elements are on the heap, where they stay until the vector is used or dropped. The
+// vector alone owns them.
+unsafe impl<T: Pod + Send> ReadOnlyMemory for Vec<T> {
+    type Element = T;
 
-            fn elements(&self) -> &[T] {
-                self
-            }
-        })*
-    };
+    fn elements(&self) -> &[T] {
+        self
+    }
 }
 
-owners! {
-    // SAFETY: the elements are on the heap, where they stay until the vector is used or dropped.
-    // The vector alone owns them.
-    Vec<T>: [Send];
-    // SAFETY: as for a vector.
-    Box<[T]>: [Send];
-    // SAFETY: the elements are on the heap until the last owner drops. Only an owner without others
-    // can change them (`Arc::get_mut`), and a `Pod` has no interior mutability.
-    Arc<[T]>: [Send + Sync];
-    // SAFETY: the elements are borrowed for ever, and a `Pod` has no interior mutability.
-    &'static [T]: [Sync];
+// SAFETY: as for a vector.
+unsafe impl<T: Pod + Send> ReadOnlyMemory for Box<[T]> {
+    type Element = T;
+
+    fn elements(&self) -> &[T] {
+        self
+    }
+}
+
+// SAFETY: the elements are on the heap until the last owner drops. Only an owner without others can
+// change them (`Arc::get_mut`), and a `Pod` has no interior mutability.
+unsafe impl<T: Pod + Send + Sync> ReadOnlyMemory for Arc<[T]> {
+    type Element = T;
+
+    fn elements(&self) -> &[T] {
+        self
+    }
+}
+
+// SAFETY: the elements are borrowed for ever, and a `Pod` has no interior mutability.
+unsafe impl<T: Pod + Sync> ReadOnlyMemory for &'static [T] {
+    type Element = T;
+
+    fn elements(&self) -> &[T] {
+        self
+    }
 }
 
 /// The bytes of an owner of another crate, such as `bytes::Bytes`, `memmap2::Mmap` or

@@ -310,6 +310,35 @@ private:
   }
 };
 
+/// `size()` elements of your own memory that nothing changes, from `device::register_read_only`: a
+/// source of uploads, and of nothing else.
+template <class T>
+class read_only_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_free> {
+  using base = detail::buffer<T, pinlane_buffer, pinlane_buffer_free>;
+
+public:
+  read_only_buffer() noexcept = default;
+
+  /// All elements, or `count` from `offset` on, as a source of copies.
+  [[nodiscard]] auto slice() const noexcept { return base::slice(); }
+  [[nodiscard]] auto slice(std::size_t offset, std::size_t count) const noexcept {
+    return base::slice(offset, count);
+  }
+
+  /// The elements. Waits for nothing: uploads only read them too.
+  [[nodiscard]] span<const T> read() const& {
+    const void* data = nullptr;
+    detail::check(pinlane_buffer_read(this->get(), &data));
+    return {static_cast<const T*>(data), this->size()};
+  }
+  /// Not of a temporary, whose elements would be destroyed.
+  span<const T> read() const&& = delete;
+
+private:
+  friend class device;
+  read_only_buffer(pinlane_buffer* handle, std::size_t size) noexcept : base(handle, size) {}
+};
+
 /// `size()` elements in the memory of a device. It may be destroyed in the middle of a copy: the
 /// memory is freed after its last use.
 template <class T>

@@ -262,6 +262,30 @@ public:
     }
     return status;
   }
+
+  /// Page-locks `count` elements of your own memory, from `elements` on, as a source of uploads:
+  /// memory that nothing changes, which may be mapped for reading only, such as a file or a
+  /// constant. Each upload takes the bytes from there, and no thread of the host copies them.
+  /// Otherwise as `register_memory`. Throws `PINLANE_STATUS_UNSUPPORTED` for memory that is mapped
+  /// for reading only, on a device that cannot register it.
+  template <class T>
+  [[nodiscard]] read_only_buffer<T> register_read_only(const T* elements, std::size_t count) const {
+    read_only_buffer<T> buffer;
+    detail::check(register_read_only(std::nothrow, elements, count, buffer));
+    return buffer;
+  }
+  template <class T>
+  [[nodiscard]] pinlane_status register_read_only(std::nothrow_t, const T* elements,
+                                                  std::size_t count,
+                                                  read_only_buffer<T>& buffer) const noexcept {
+    pinlane_buffer* handle = nullptr;
+    const pinlane_status status = pinlane_buffer_register_read_only(
+        get(), elements, detail::in_bytes(count, sizeof(T)), &handle);
+    if (status == PINLANE_STATUS_OK) {
+      buffer = read_only_buffer<T>(handle, count);
+    }
+    return status;
+  }
 };
 
 } // inline namespace PINLANE_CPP_MODE

@@ -63,7 +63,7 @@ impl Places<pinlane_buffer> {
     ) -> impl Iterator<Item = Result<HostSlice<'g, u8>>> {
         self.places.iter().enumerate().map(move |(number, place)| {
             Ok(match self.buffer(place) {
-                Some(buffer) => guards[buffer].buffer.slice(place.range())?.into(),
+                Some(buffer) => guards[buffer].buffer().slice(place.range())?.into(),
                 None if place.pinned.is_null() || place.bytes == 0 => {
                     // SAFETY: the first precondition. An empty place needs no memory.
                     unsafe { source(place.address, place.bytes) }?.into()
@@ -94,7 +94,7 @@ impl Places<pinlane_buffer> {
         guards: &'g mut [Alone<pinlane_buffer>],
         context: &'g Context,
     ) -> Result<impl Iterator<Item = Result<HostSliceMut<'g, u8>>>> {
-        let whole = |host: &'g mut HostBuffer| host.buffer.as_slice_mut();
+        let whole = |host: &'g mut HostBuffer| Ok(host.writable()?.as_slice_mut());
         let parts = self.cut(guards, whole, PinnedSliceMut::split_at_mut)?;
         let places = self.places.iter().zip(parts).enumerate();
         Ok(places.map(move |(number, (place, part))| {

@@ -161,7 +161,7 @@ impl<H: Kind> Places<H> {
     pub(super) fn cut<'g, V>(
         &self,
         guards: &'g mut [Alone<H>],
-        whole: impl Fn(&'g mut H::Object) -> V,
+        whole: impl Fn(&'g mut H::Object) -> Result<V>,
         split: impl Fn(V, usize) -> Result<(V, V)>,
     ) -> Result<Vec<Option<V>>> {
         let mut parts: Vec<Option<V>> = self.places.iter().map(|_| None).collect();
@@ -172,7 +172,7 @@ impl<H: Kind> Places<H> {
         wanted.sort_unstable();
         let mut wanted = wanted.into_iter().peekable();
         for (index, guard) in guards.iter_mut().enumerate() {
-            let (mut rest, mut at) = (whole(guard), 0);
+            let (mut rest, mut at) = (whole(guard)?, 0);
             while let Some((_, _, number)) = wanted.next_if(|&(buffer, ..)| buffer == index) {
                 let range = self.places[number].range();
                 let start = range.start.max(at);
@@ -209,7 +209,7 @@ impl Places<pinlane_device_buffer> {
         lent: &'g mut [DeviceBuf<u8>],
     ) -> Result<impl Iterator<Item = DeviceSliceMut<'g, u8>>> {
         let parts =
-            self.cut(guards, |buffer| buffer.as_slice_mut(), DeviceSliceMut::split_at_mut)?;
+            self.cut(guards, |buffer| Ok(buffer.as_slice_mut()), DeviceSliceMut::split_at_mut)?;
         let mut lent = lent.iter_mut();
         Ok(parts.into_iter().map(move |part| {
             let place = part.or_else(|| lent.next().map(DeviceBuf::as_slice_mut));

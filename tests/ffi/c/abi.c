@@ -109,6 +109,8 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   REFUSED(INVALID_HANDLE, pinlane_buffer_alloc_aligned(pool, 1, 1, &new_buffer));
   REFUSED(INVALID_HANDLE, pinlane_buffer_alloc_timeout(pool, 1, 1, &new_buffer));
   REFUSED(INVALID_HANDLE, pinlane_buffer_register(device, name, sizeof name, &new_buffer));
+  REFUSED(INVALID_HANDLE,
+          pinlane_buffer_register_read_only(device, name, sizeof name, &new_buffer));
   REFUSED(INVALID_HANDLE, pinlane_buffer_read(buffer, &const_out));
   REFUSED(INVALID_HANDLE, pinlane_buffer_write(buffer, &out));
   REFUSED(INVALID_HANDLE, pinlane_buffer_try_read(buffer, &const_out));

@@ -107,6 +107,46 @@ static void memory_of_ones_own(void) {
   free(memory);
 }
 
+/* Memory that is only read is a source, and nothing writes to it. */
+static void memory_to_read_only(void) {
+  static const unsigned char table[BYTES] = {1, 2, 3};
+  pinlane_buffer *buffer = NULL, *again = NULL;
+  REFUSED(INVALID_VALUE, pinlane_buffer_register_read_only(rig.device, NULL, 1, &buffer));
+  REFUSED(INVALID_VALUE, pinlane_buffer_register_read_only(rig.device, table, BYTES, NULL));
+  OK(pinlane_buffer_register_read_only(rig.device, table, BYTES, &buffer));
+  REFUSED(INVALID_VALUE, pinlane_buffer_register_read_only(rig.device, table, BYTES, &again));
+  OK(pinlane_device_buffer_upload(rig.stream, buffer, 0, rig.gpu, 0, BYTES, NULL));
+  const void *data = NULL;
+  OK(pinlane_buffer_try_read(buffer, &data)); /* though the upload has not run */
+  EXPECT(data == table);
+
+  void *to = NULL;
+  pinlane_ticket *ticket = NULL;
+  pinlane_foreign *foreign = NULL;
+  REFUSED(INVALID_VALUE, pinlane_buffer_write(buffer, &to));
+  EXPECT(strstr(pinlane_last_error(), "the buffer is only read") != NULL && to == NULL);
+  REFUSED(INVALID_VALUE, pinlane_buffer_try_write(buffer, &to));
+  REFUSED(INVALID_VALUE,
+          pinlane_device_buffer_download(rig.stream, rig.gpu, 0, buffer, 0, 1, &ticket));
+  const pinlane_copy down = {.buffer = buffer, .device_buffer = rig.gpu, .bytes = 1};
+  REFUSED(INVALID_VALUE, pinlane_download_batch(rig.stream, &down, 1, NULL, &ticket));
+  pinlane_use use = {.buffer = buffer, .access = PINLANE_ACCESS_WRITE};
+  REFUSED(INVALID_VALUE, pinlane_foreign_begin(rig.stream, &use, 1, &foreign));
+  use.access = PINLANE_ACCESS_READ;
+  OK(pinlane_foreign_begin(rig.stream, &use, 1, &foreign));
+  OK(pinlane_foreign_end(foreign, NULL));
+  pinlane_copy up = down;
+  up.bytes = 3;
+  OK(pinlane_upload_batch(rig.stream, &up, 1, NULL, NULL));
+  OK(pinlane_buffer_free(buffer)); /* waits for the copies */
+
+  OK(pinlane_buffer_register_read_only(rig.device, table, BYTES, &again));
+  OK(pinlane_buffer_free(again));
+  unsigned char found[3] = {0};
+  OK(pinlane_device_buffer_download_slice(rig.stream, rig.gpu, 0, found, 3));
+  EXPECT(memcmp(found, table, 3) == 0);
+}
+
 /* The program's own device memory is lent to a buffer: its uses are ordered like any other, and it
  * is never freed. */
 static void device_memory_of_ones_own(void) {
@@ -235,6 +275,7 @@ int main(void) {
   set_up(BYTES, BYTES);
   c_rule_04_memory_freed_in_flight_is_reused_when_the_device_is_done();
   memory_of_ones_own();
+  memory_to_read_only();
   device_memory_of_ones_own();
   tickets();
   c_rule_05_each_thread_has_its_own_message();

@@ -86,6 +86,29 @@ void memory_of_ones_own(rig& rig) {
   EXPECT(lent.read()[99] == 7);
 }
 
+void memory_to_read_only(rig& rig) {
+  static const std::uint32_t table[100] = {1, 2, 3};
+  const pinlane::stream stream(rig.device);
+  auto gpu = rig.device.alloc<std::uint32_t>(100);
+  std::vector<std::uint32_t> values(100);
+  {
+    const auto weights = rig.device.register_read_only(table, 100);
+    EXPECT(weights.size() == 100 && weights.read().data() == table);
+    stream.upload(weights, gpu);
+    stream.upload(weights.slice(1, 2), gpu.slice(98, 2));
+    stream.download(gpu, values);
+    EXPECT(values[0] == 1 && values[98] == 2 && values[99] == 3);
+    EXPECT(thrown_by([&] { (void)rig.device.register_read_only(table + 1, 1); }) ==
+           PINLANE_STATUS_INVALID_VALUE);
+    using part = decltype(std::declval<pinlane::read_only_buffer<std::uint32_t>&>().slice());
+    static_assert(std::is_const_v<typename part::element_type>, "a source only");
+  } // waits for the copies
+  pinlane::read_only_buffer<std::uint32_t> none;
+  EXPECT(rig.device.register_read_only(std::nothrow, table, SIZE_MAX, none) ==
+             PINLANE_STATUS_INVALID_VALUE &&
+         !none);
+}
+
 void containers(rig& rig) {
   pinlane::pool_options options;
   options.max_bytes = std::size_t{1} << 20;
@@ -344,6 +367,7 @@ int main() {
   rig rig;
   pools(rig);
   memory_of_ones_own(rig);
+  memory_to_read_only(rig);
   containers(rig);
   deadlines(rig);
   copies_of_containers(rig);

@@ -69,6 +69,30 @@ inline pinlane_status buffer_register(frame& f) {
       f.made<pinlane_buffer>(kind::buffer, std::move(about), bytes, memory == nullptr ? -1 : 0));
 }
 
+/// Memory that is only read. The buffer goes again at once: no call of the others may write to it.
+inline pinlane_status buffer_register_read_only(frame& f) {
+  const argument device = f.any(kind::device);
+  const std::size_t bytes = f.in.below(8192);
+  std::unique_ptr<std::uint8_t[]> memory(new std::uint8_t[bytes]());
+  std::size_t claimed = bytes;
+  if (f.in.rarely(8)) {
+    claimed = f.impossible_size();
+    f.must_fail = true;
+  }
+  auto** const out = f.out<pinlane_buffer*>();
+  const pinlane_status status =
+      pinlane_buffer_register_read_only(device, memory.get(), claimed, out);
+  if (status == PINLANE_STATUS_OK) {
+    void* data = nullptr;
+    require(pinlane_buffer_write(*out, &data) != PINLANE_STATUS_OK && data == nullptr,
+            "memory that is only read is written");
+    if (pinlane_buffer_free(*out) != PINLANE_STATUS_OK) {
+      memory.release(); // still page-locked
+    }
+  }
+  return status;
+}
+
 inline pinlane_status device_buffer_alloc(frame& f) {
   const argument device = f.any(kind::device);
   const std::size_t bytes = f.size();

@@ -245,6 +245,7 @@ inline const call calls[] = {
     {"pinlane_upload_strided", waits, upload_strided},
     {"pinlane_download_strided", waits, download_strided},
     {"pinlane_device_buffer_copy_strided", nothing, device_buffer_copy_strided},
+    {"pinlane_buffer_register_read_only", waits, buffer_register_read_only},
 };
 
 /// The most frequent calls of programs, for all other numbers.
