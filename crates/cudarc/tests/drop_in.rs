@@ -1,11 +1,11 @@
-//! Builds the drop-in, and calls this program on it.
+//! Builds the drop-in, and calls this program on it. The tests of `crates/cuda-core` have it too.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 /// How many programs a process runs. Each process has a seed and a mode of its own.
-const PROGRAMS: u64 = 100;
+const AT_ONCE: u64 = 100;
 
 const MODES: [&str; 5] = ["eager", "lazy", "random", "chunked", "pct:2"];
 
@@ -43,8 +43,8 @@ fn once(library: &Path, words: &[String], mode: &str, seed: u64, programs: (u64,
     command.env("PINLANE_CUDART_REPORT", &report).env("PINLANE_CUDART_QUIET", "1");
     command.env("PINLANE_CUDART_DEVICES", "2").env("PINLANE_CUDART_MODE", mode);
     command.env("PINLANE_CUDART_SEED", seed.to_string());
-    command.env("PINLANE_CUDARC_SEED", programs.0.to_string());
-    command.env("PINLANE_CUDARC_PROGRAMS", programs.1.to_string());
+    command.env(crate::SEED, programs.0.to_string());
+    command.env(crate::PROGRAMS, programs.1.to_string());
     let output = command.output().expect("this program starts");
     let findings = fs::read_to_string(&report).unwrap_or_default();
     let passed = output.status.success() && findings.is_empty();
@@ -79,7 +79,7 @@ pub fn run(words: &[String]) -> ExitCode {
         let (mut left, mut seed) = crate::programs_wanted();
         let mut modes = modes.into_iter().cycle();
         while left > 0 {
-            let programs = left.min(PROGRAMS);
+            let programs = left.min(AT_ONCE);
             let mode = modes.next().expect("endless");
             count(once(&library, &words, mode, seed, (seed, programs)));
             (left, seed) = (left - programs, seed + programs);

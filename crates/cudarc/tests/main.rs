@@ -14,9 +14,14 @@
 mod conformance;
 mod drop_in;
 mod programs;
+mod random;
 
 use std::env;
 use std::process::ExitCode;
+
+/// The variables of random programs.
+const PROGRAMS: &str = "PINLANE_CUDARC_PROGRAMS";
+const SEED: &str = "PINLANE_CUDARC_SEED";
 
 /// A number of the environment.
 fn number(name: &str, otherwise: u64) -> u64 {
@@ -26,7 +31,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
 
 /// How many random programs, and the seed of the first.
 fn programs_wanted() -> (u64, u64) {
-    (number("PINLANE_CUDARC_PROGRAMS", 400), number("PINLANE_CUDARC_SEED", 1))
+    (number(PROGRAMS, 400), number(SEED, 1))
 }
 
 fn main() -> ExitCode {

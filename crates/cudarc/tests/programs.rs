@@ -12,32 +12,10 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, CudaView};
 use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Stream};
 use pinlane_cudarc::SharedStream;
 
+use crate::random::Random;
+
 /// Any failure ends the program.
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
-
-/// A generator of random numbers (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `end`.
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    /// `len` values.
-    fn values(&mut self, len: usize) -> Vec<u32> {
-        let first = self.next() as u32;
-        (0..len as u32).map(|at| first.wrapping_add(at)).collect()
-    }
-}
 
 /// Elements of a buffer. All have the same length.
 const LEN: usize = 24 << 10;

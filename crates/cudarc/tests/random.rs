@@ -1,0 +1,25 @@
+//! Random numbers for programs. The tests of `crates/cuda-core` have it too.
+
+/// A generator of random numbers (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    /// `len` values.
+    pub fn values(&mut self, len: usize) -> Vec<u32> {
+        let first = self.next() as u32;
+        (0..len as u32).map(|at| first.wrapping_add(at)).collect()
+    }
+}
