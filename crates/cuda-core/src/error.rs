@@ -20,8 +20,8 @@ pub enum Error {
     /// The memory is in use on another stream, and the use conflicts: cuda-core refuses such a call
     /// until that use is complete (`CUDA_ERROR_NOT_READY`). Nothing was copied.
     InUse,
-    /// A closure that memory was lent to has left its stream captured into a graph. The capture was
-    /// ended, and its graph destroyed.
+    /// The stream was being captured into a graph: nothing was copied. Or a closure that memory was
+    /// lent to left it so: the capture was ended, and its graph destroyed.
     Captured,
 }
 
@@ -36,8 +36,8 @@ impl fmt::Display for Error {
                  uses; wait for that stream, or use the memory on it",
             ),
             Error::Captured => f.write_str(
-                "a closure that memory was lent to left the stream captured into a graph; end the \
-                 capture in the closure, and keep lent memory out of it",
+                "the stream is being captured into a graph, or a closure left it so; a graph would \
+                 copy from recycled memory at every replay: end the capture first",
             ),
         }
     }

@@ -41,18 +41,26 @@ impl<'a> Lending<'a> {
     }
 }
 
-/// Ends a capture of the stream, which is an error. Leaves what cuda-core has noted in its context
-/// to cuda-core's own calls.
-fn end_capture(stream: &Stream) -> Result<()> {
-    let (mut status, mut graph) = (NONE, null_mut());
-    // SAFETY: a live stream, whose context is current. The graph is of the capture that ends here,
-    // and only here.
+/// Whether the stream is being captured. Leaves what cuda-core has noted in its context to
+/// cuda-core's own calls.
+pub(crate) fn is_captured(stream: &Stream) -> Result<bool> {
+    let mut status = NONE;
+    // SAFETY: a live stream, whose context is current.
     unsafe {
         sys::cuCtxSetCurrent(stream.context().cu_ctx()).result()?;
         sys::cuStreamIsCapturing(stream.cu_stream(), &mut status).result()?;
-        if status == NONE {
-            return Ok(());
-        }
+    }
+    Ok(status != NONE)
+}
+
+/// Ends a capture of the stream, which is an error.
+fn end_capture(stream: &Stream) -> Result<()> {
+    if !is_captured(stream)? {
+        return Ok(());
+    }
+    let mut graph = null_mut();
+    // SAFETY: a live stream. The graph is of the capture that ends here, and only here.
+    unsafe {
         let ended = sys::cuStreamEndCapture(stream.cu_stream(), &mut graph).result();
         if ended.is_ok() && !graph.is_null() {
             let _ = sys::cuGraphDestroy(graph);

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use cuda_core::{AllocationLease, DeviceBuffer, DeviceCopy, IntoResult as _, RawDeviceBuffer, sys};
 use pinlane::{
-    Device, DeviceBuf, DeviceSlice, DeviceSliceMut, ErrorKind, PinnedSlice, PinnedSliceMut, Stream,
-    Ticket,
+    Device, DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut, Stream, Ticket,
 };
 
-use crate::lending::Lending;
+use crate::lending::{self, Lending};
 use crate::memory::{Part, Source, Target};
 use crate::{Error, Result};
 
@@ -254,6 +253,10 @@ impl SharedStream {
             let what = format!("the stream is of device {ours}, the memory of device {theirs}");
             return Err(Error::OtherContext(format!("{what}, or of another context of it")));
         }
+        // The lease queries events, which would end a capture.
+        if lending::is_captured(&self.cuda_core)? {
+            return Err(Error::Captured);
+        }
         let lease = storage.acquire(&self.cuda_core, writes, false)?;
         // SAFETY: the storage of `len` elements lies in one allocation of this device, aligned for
         // `T`. The lease keeps it allocated until the copy is complete. Conflicting work on other
@@ -261,13 +264,8 @@ impl SharedStream {
         let mut memory =
             unsafe { self.pinlane.device().borrow_memory(storage.cu_deviceptr(), len) }?;
         let copied = copy(&mut memory);
-        if matches!(&copied, Err(error) if error.kind() == ErrorKind::StreamCapturing) {
-            // Nothing was enqueued, and an event would become a part of the graph.
-            drop(lease);
-        } else {
-            // If no event can be had, cuda-core keeps the memory, and this stream has it for good.
-            lease.retain_until_complete(&self.cuda_core)?;
-        }
+        // If no event can be had, cuda-core keeps the memory, and this stream has it for good.
+        lease.retain_until_complete(&self.cuda_core)?;
         Ok(copied?)
     }
 }
