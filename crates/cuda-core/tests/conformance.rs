@@ -450,6 +450,16 @@ fn other_contexts_are_refused() {
     let emulated = Device::emulated().unwrap();
     let refused = SharedStream::new(&emulated, rig.stream.cuda_core()).unwrap_err();
     assert!(refused.to_string().contains("emulated"), "{refused}");
+    let mut own = std::ptr::null_mut();
+    // SAFETY: the pointer is valid, and the device exists. The context outlives its stream.
+    unsafe {
+        let device = rig.context.cu_device();
+        assert_eq!(sys::cuCtxCreate_v4(&mut own, std::ptr::null_mut(), 0, device), 0);
+        let context = Context::borrow_raw(own.cast(), device, 0);
+        let refused = SharedStream::new(&rig.device, &context.default_stream()).unwrap_err();
+        assert!(refused.to_string().contains("of its own"), "{refused}");
+        assert_eq!(sys::cuCtxDestroy_v2(own), 0);
+    }
     if Context::device_count().unwrap() < 2 {
         return;
     }

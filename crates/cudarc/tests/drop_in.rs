@@ -69,21 +69,21 @@ pub fn run(words: &[String]) -> ExitCode {
         failed += u32::from(!passed);
     };
     let only_programs = words == ["programs"];
+    let wants_programs = words.is_empty() || only_programs;
+    let (mut left, mut first) = if wants_programs { crate::programs_wanted() } else { (0, 1) };
+    let tests = if only_programs { 0 } else { modes.len() as u64 };
+    println!("running {} processes on the drop-in", tests + left.div_ceil(AT_ONCE));
     for (seed, mode) in (1..).zip(modes.iter().copied()).filter(|_| !only_programs) {
         let conformance = ["conformance".to_owned()];
         let words = if words.is_empty() { &conformance } else { words };
         count(once(&library, words, mode, seed, (1, 0)));
     }
-    if words.is_empty() || only_programs {
-        let words = ["programs".to_owned()];
-        let (mut left, mut seed) = crate::programs_wanted();
-        let mut modes = modes.into_iter().cycle();
-        while left > 0 {
-            let programs = left.min(AT_ONCE);
-            let mode = modes.next().expect("endless");
-            count(once(&library, &words, mode, seed, (seed, programs)));
-            (left, seed) = (left - programs, seed + programs);
-        }
+    let mut modes = modes.into_iter().cycle();
+    while left > 0 {
+        let programs = left.min(AT_ONCE);
+        let mode = modes.next().expect("endless");
+        count(once(&library, &["programs".to_owned()], mode, first, (first, programs)));
+        (left, first) = (left - programs, first + programs);
     }
     println!("{runs} runs on the drop-in, {failed} failed");
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
