@@ -18,7 +18,7 @@ use super::ceiling::Ceiling;
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
 use super::common::folder;
-use super::common::timing::{median, medians, seconds};
+use super::common::timing::{median, medians, samples_of, seconds};
 use super::{Bench, GIB, MIB, rate};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -41,6 +41,16 @@ const WARM: &str = "the same, with Device::warm_up as its first call; median of 
 const ONE: &str = "the same, with Device::warm_up as its first call, to views of one buffer; \
     median of 3 processes";
 
+/// How often a file is uploaded in a loop.
+const OFTEN: usize = 10;
+
+const MAPPED: &str = "the tensors of such a file, which is open, to device memory that they have \
+    already; median, in turns with the reference";
+const MAPPED_FIRST: &str = "the same once, from opening the file to closing it, which maps it and \
+    page-locks it first, and unlocks it";
+const MAPPED_OFTEN: &str = "the same ten times, from opening the file to closing it";
+const SLOTS: &str = "FileReader::open: by way of slots";
+
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let full: &[_] = &[("8g6", 256, 32 * MIB), ("134m", 4, 32 * MIB)];
     let shapes = if bench.quick { &[("2m", 2, MIB)] } else { full };
@@ -59,6 +69,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         let path = folder.join(format!("pinlane-bench-{}-{shape}.safetensors", std::process::id()));
         let file = Temporary::create(path, count, bytes)?;
         measure(bench, report, &name, &file.0, (count, bytes))?;
+        mapped(bench, report, &format!("{name}.mapped"), &file.0)?;
     }
     Ok(())
 }
@@ -113,6 +124,60 @@ fn measure(
                 .beside(reference, rate(total, bare))
                 .by(method, samples),
         );
+    }
+    Ok(())
+}
+
+/// Uploads of a file that is mapped and page-locked, beside those by way of slots: the first, later
+/// ones, and a loop of ten. With the time of the host's cores.
+fn mapped(bench: &Bench, report: &mut Report, name: &str, path: &Path) -> Result<()> {
+    let ranges = ranges(path)?;
+    let total = ranges.iter().map(|&(_, bytes)| bytes).sum::<usize>();
+    let (device, stream) = (&bench.device, bench.device.stream()?);
+    let allocate = |&(_, bytes): &(u64, usize)| device.alloc::<u8>(bytes);
+    let mut tensors = ranges.iter().map(allocate).collect::<pinlane::Result<Vec<_>>>()?;
+    let upload = |file: &FileReader, times: usize, tensors: &mut Vec<DeviceBuf<u8>>| {
+        (0..times).try_for_each(|_| {
+            let places = ranges.iter().map(|&(offset, _)| offset).zip(&mut *tensors);
+            stream.upload_file_ranges(file, places)?.wait()
+        })
+    };
+    let opened = FileReader::open_mapped(device, path)?;
+    if !opened.is_mapped() {
+        report.skip(name, "this device cannot page-lock what is mapped for reading only");
+        return Ok(());
+    }
+    let slots = FileReader::open(path)?;
+    let samples = if bench.quick { 3 } else { 7 };
+    let again = samples_of(
+        &mut tensors,
+        samples,
+        [&|tensors| upload(&opened, 1, tensors), &|tensors| upload(&slots, 1, tensors)],
+    )?;
+    drop(opened);
+    let mut from_the_start = |times: usize| {
+        samples_of(
+            &mut tensors,
+            samples,
+            [
+                &|tensors| upload(&FileReader::open_mapped(device, path)?, times, tensors),
+                &|tensors| upload(&FileReader::open(path)?, times, tensors),
+            ],
+        )
+    };
+    let (first, often) = (from_the_start(1)?, from_the_start(OFTEN)?);
+    for (name, method, times, [ours, theirs]) in [
+        (name.to_owned(), MAPPED, 1, again),
+        (format!("{name}.first"), MAPPED_FIRST, 1, first),
+        (format!("{name}.ten"), MAPPED_OFTEN, OFTEN, often),
+    ] {
+        let bytes = total * times;
+        report.add(
+            Figure::rate(&name, bytes, &ours)
+                .beside(SLOTS, rate(bytes, theirs.median()))
+                .by(method, samples),
+        );
+        report.add(Figure::cores(&name, bytes, &ours, (SLOTS, &theirs)));
     }
     Ok(())
 }

@@ -14,6 +14,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use pinlane::file::FileReader;
 use pinlane::{Device, DeviceBuf, DeviceSlice, PinnedPool, Stream, Ticket};
 
 use super::error::Result;
@@ -22,14 +23,28 @@ use super::tensor_file::TensorFile;
 /// CUDA aligns allocations to this many bytes. So any kernel can use any tensor.
 const ALIGNMENT: usize = 256;
 
+/// How the file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// By threads, from the page cache.
+    Cached,
+    /// By threads, past the page cache.
+    Direct,
+    /// By the device, out of a page-locked mapping of the page cache.
+    Mapped,
+}
+
 /// A file whose tensors are on the device.
 pub struct Loaded {
+    /// The reader that has loaded them.
+    pub reader: FileReader,
     memory: DeviceBuf<u8>,
     /// In the order of the file.
     places: Vec<Range<usize>>,
     /// The time to allocate the device memory.
     pub allocation: Duration,
-    /// The time of the first load: allocating, page-locking, starting threads, reading, uploading.
+    /// The time of the first load: opening, allocating, page-locking, starting threads, reading,
+    /// uploading.
     pub first: Duration,
     /// The times of the other loads, to the same place: reading, uploading.
     pub again: Vec<Duration>,
@@ -45,7 +60,13 @@ impl Loaded {
 }
 
 /// Loads all tensors of `file`, `loads` times.
-pub fn load(file: &TensorFile, device: &Device, stream: &Stream, loads: usize) -> Result<Loaded> {
+pub fn load(
+    file: &TensorFile,
+    reading: Reading,
+    device: &Device,
+    stream: &Stream,
+    loads: usize,
+) -> Result<Loaded> {
     let start = Instant::now();
     let mut bytes = 0usize;
     let place = |tensor: &super::tensor_file::Tensor| {
@@ -56,17 +77,22 @@ pub fn load(file: &TensorFile, device: &Device, stream: &Stream, loads: usize) -
     let places: Vec<_> = file.tensors().iter().map(place).collect();
     let mut memory = device.alloc::<u8>(bytes)?;
     let allocation = start.elapsed();
-    upload(file, stream, &mut memory, &places)?.wait()?;
+    let reader = match reading {
+        Reading::Cached => FileReader::open(file.path())?,
+        Reading::Direct => FileReader::open_direct(file.path())?,
+        Reading::Mapped => FileReader::open_mapped(device, file.path())?,
+    };
+    upload(file, &reader, stream, &mut memory, &places)?.wait()?;
     let first = start.elapsed();
 
     let mut again = Vec::new();
     for _ in 1..loads {
         let start = Instant::now();
-        upload(file, stream, &mut memory, &places)?.wait()?;
+        upload(file, &reader, stream, &mut memory, &places)?.wait()?;
         again.push(start.elapsed());
     }
     let ceiling = ceiling(device, stream, file.bytes())?;
-    Ok(Loaded { memory, places, allocation, first, again, ceiling })
+    Ok(Loaded { reader, memory, places, allocation, first, again, ceiling })
 }
 
 /// The time of a bare copy of `bytes` bytes of page-locked memory, from the median of five.
@@ -91,6 +117,7 @@ fn ceiling(device: &Device, stream: &Stream, bytes: usize) -> Result<Option<Dura
 /// Returns when the file has been read. The ticket says when all of it has arrived.
 fn upload(
     file: &TensorFile,
+    reader: &FileReader,
     stream: &Stream,
     memory: &mut DeviceBuf<u8>,
     places: &[Range<usize>],
@@ -103,5 +130,5 @@ fn upload(
         ranges.push((tensor.start, part));
         (rest, end) = (behind, place.end);
     }
-    Ok(stream.upload_file_ranges(file.reader(), ranges)?)
+    Ok(stream.upload_file_ranges(reader, ranges)?)
 }

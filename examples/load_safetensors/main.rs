@@ -77,12 +77,12 @@ pub(crate) fn run(
     configure(&device, &options)?;
     let opened = start.elapsed();
     device.warm_up(); // while the header is read and memory is allocated
-    let file = TensorFile::open(&options.file, options.direct)?;
+    let file = TensorFile::open(&options.file)?;
     let stream = device.stream()?;
     let phases = Phases { device: opened, header: start.elapsed() - opened };
 
     report::begin(bar, "loading", file.bytes());
-    let loaded = load::load(&file, &device, &stream, options.loads)?;
+    let loaded = load::load(&file, options.reading, &device, &stream, options.loads)?;
     report::begin(bar, "verifying", file.bytes());
     let checked = |bytes| bar.inc(bytes as u64);
     let verified = verify::verify(&file, &loaded, &device, &stream, options.verify_all, checked)?;

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use super::error::{Error, Result};
+use super::load::Reading;
 
 pub const USAGE: &str = "\
 Loads a safetensors file to a device, all tensors in one job, and verifies it.
@@ -13,6 +14,8 @@ usage: load_safetensors [OPTIONS] [FILE]
   FILE               the file; without one, examples/data/digits.safetensors
   --device N         GPU number N, or `emulated`; otherwise GPU 0 if there is one, else emulated
   --direct           read past the page cache (O_DIRECT)
+  --mapped           page-lock the file in the page cache once, for the device to read from there:
+                     for files that are loaded about three times or more
   --loads N          load N times [2]; only the first load allocates memory and starts threads
   --threads N        read with N threads beside the caller's own [so that all cores read]
   --slot-bytes N     upload at most N bytes at a time, at least 4096
@@ -43,7 +46,7 @@ pub enum Command {
 pub struct Options {
     pub file: PathBuf,
     pub device: Where,
-    pub direct: bool,
+    pub reading: Reading,
     pub loads: usize,
     pub threads: Option<usize>,
     pub slot_bytes: Option<usize>,
@@ -65,7 +68,7 @@ pub fn parse(mut arguments: impl Iterator<Item = OsString>, file: &Path) -> Resu
     let mut options = Options {
         file: file.to_owned(),
         device: Where::Any,
-        direct: false,
+        reading: Reading::Cached,
         loads: 2,
         threads: None,
         slot_bytes: None,
@@ -81,7 +84,13 @@ pub fn parse(mut arguments: impl Iterator<Item = OsString>, file: &Path) -> Resu
         match argument.to_str() {
             Some("--help" | "-h") => return Ok(Command::Help),
             Some("--device") => options.device = device(&value()?)?,
-            Some("--direct") => options.direct = true,
+            Some(way @ ("--direct" | "--mapped")) => {
+                if options.reading != Reading::Cached {
+                    return Err(wrong("--direct and --mapped exclude each other".into()));
+                }
+                let is_direct = way == "--direct";
+                options.reading = if is_direct { Reading::Direct } else { Reading::Mapped };
+            }
             Some("--loads") => options.loads = number("--loads", &value()?, MOST_LOADS)?,
             Some("--threads") => {
                 options.threads = Some(number("--threads", &value()?, MOST_THREADS)?);

@@ -84,7 +84,11 @@ impl Report<'_> {
     fn totals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { file, device, phases, loaded, verified } = self;
         let (tensors, bytes) = (file.tensors().len(), file.bytes());
-        let way = if file.reader().is_direct() { "past" } else { "through" };
+        let way = match &loaded.reader {
+            reader if reader.is_mapped() => "mapped from",
+            reader if reader.is_direct() => "past",
+            _ => "through",
+        };
         writeln!(f)?;
         writeln!(f, "device    {device}")?;
         writeln!(f, "file      {}, {way} the page cache", file.path().display())?;
@@ -165,7 +169,8 @@ impl Report<'_> {
         json!({
             "device": self.device,
             "file": self.file.path().to_string_lossy(),
-            "direct": self.file.reader().is_direct(),
+            "direct": loaded.reader.is_direct(),
+            "mapped": loaded.reader.is_mapped(),
             "tensors": self.file.tensors().len(),
             "bytes": bytes,
             "device_seconds": self.phases.device.as_secs_f64(),

@@ -16,7 +16,6 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use pinlane::file::FileReader;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 use serde_json::{Map, Value};
@@ -41,16 +40,13 @@ pub struct TensorFile {
     path: PathBuf,
     /// Reads the header, and the tensors for the verification.
     file: File,
-    /// Reads the tensors for the load.
-    reader: FileReader,
     /// In the order of their bytes.
     tensors: Vec<Tensor>,
 }
 
 impl TensorFile {
-    /// Opens the file and reads its header. If `direct`, the tensors will be read past the page
-    /// cache.
-    pub fn open(path: &Path, direct: bool) -> Result<TensorFile> {
+    /// Opens the file and reads its header.
+    pub fn open(path: &Path) -> Result<TensorFile> {
         let fail = |found: String, remedy: &str| Error::file(path, found, remedy);
         let unreadable = |error| fail(format!("cannot read: {error}"), "check the path");
 
@@ -108,8 +104,7 @@ impl TensorFile {
             );
             return Err(fail(found, "fetch it again"));
         }
-        let reader = if direct { FileReader::open_direct(path)? } else { FileReader::open(path)? };
-        Ok(TensorFile { path: path.into(), file, reader, tensors: tensors(&header, data_start) })
+        Ok(TensorFile { path: path.into(), file, tensors: tensors(&header, data_start) })
     }
 
     /// The path, as given.
@@ -130,11 +125,6 @@ impl TensorFile {
     /// The bytes of all tensors.
     pub fn bytes(&self) -> usize {
         self.tensors.iter().map(|tensor| tensor.bytes).sum()
-    }
-
-    /// The reader that loads the tensors.
-    pub fn reader(&self) -> &FileReader {
-        &self.reader
     }
 
     /// Reads a tensor with system calls alone. `into` must have the same length.

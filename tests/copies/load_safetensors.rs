@@ -151,6 +151,7 @@ fn small_slots_and_small_rings_are_bit_exact() {
         &["--slot-bytes", "4096", "--ring-bytes", "8192", "--threads", "1", "--loads", "3"],
         &["--slot-bytes", "32768", "--threads", "5"],
         &["--slot-bytes", "65536", "--direct"],
+        &["--mapped", "--loads", "3"],
         &["--loads", "1"],
     ] {
         let arguments = [options, &["--verify-all", file.path()]].concat();
@@ -199,7 +200,7 @@ fn a_ring_that_is_none_is_a_clear_error() {
 /// The memory that is page-locked does not grow with the file.
 #[test]
 fn the_ring_stays_within_its_budget() {
-    use example::load::load;
+    use example::load::{Reading, load};
     use example::tensor_file::TensorFile;
     let file = Scratch::with("budget", &file_of_tensors(&[1 << 20, 1 << 18]));
     let emulator = pinlane::emulated::Emulator::new();
@@ -208,8 +209,8 @@ fn the_ring_stays_within_its_budget() {
         pinlane::staging::Staging::new().ring_bytes(65_536).slot_bytes(8192).first_bytes(1024);
     device.set_staging(staging).expect("nothing copied yet");
     let stream = device.stream().expect("a stream");
-    let opened = TensorFile::open(&file.0, false).expect("well-formed");
-    let loaded = load(&opened, &device, &stream, 2).expect("it loads");
+    let opened = TensorFile::open(&file.0).expect("well-formed");
+    let loaded = load(&opened, Reading::Cached, &device, &stream, 2).expect("it loads");
     assert!((8192..=65_536).contains(&emulator.usage().host_bytes), "{emulator:?}");
     assert_eq!(emulator.usage().device_blocks, 1);
     assert_eq!(loaded.again.len(), 1);
@@ -340,7 +341,7 @@ fn a_wrong_command_line_gets_the_usage() {
 /// The run verifies the device's memory: it fails when the file differs from it.
 #[test]
 fn a_device_that_disagrees_with_the_file_is_found() {
-    use example::load::load;
+    use example::load::{Reading, load};
     use example::tensor_file::TensorFile;
     use example::verify::verify;
     let contents = file_of_tensors(&[5000; 10]);
@@ -348,8 +349,8 @@ fn a_device_that_disagrees_with_the_file_is_found() {
     let stream = device.stream().expect("a stream");
     for (tensor, found) in [(8, "byte 4999 differs"), (9, "its checksum is ")] {
         let file = Scratch::with(&format!("differs-{tensor}"), &contents);
-        let opened = TensorFile::open(&file.0, false).expect("well-formed");
-        let loaded = load(&opened, &device, &stream, 1).expect("it loads");
+        let opened = TensorFile::open(&file.0).expect("well-formed");
+        let loaded = load(&opened, Reading::Cached, &device, &stream, 1).expect("it loads");
         let mut changed = contents.clone();
         let last = contents.len() - (9 - tensor) * 5000 - 1;
         changed[last] ^= 1;

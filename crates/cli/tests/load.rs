@@ -25,6 +25,10 @@ fn every_tensor_arrives() {
         assert_eq!(totals["checksums_equal"], totals["tensors"]);
         assert_eq!(totals["downloaded_bit_exact"], totals["tensors"]);
     }
+    let mapped = json(&["load", "--device", "emulated", "--mapped", "--verify-all", &file]);
+    let totals = &mapped["files"][0];
+    assert_eq!((&totals["mapped"], &files[0]["mapped"]), (&true.into(), &false.into()));
+    assert_eq!(totals["downloaded_bit_exact"], totals["tensors"]);
     let text = pinlane(&load).stdout;
     for word in ["phases    device ", "verified", "checksum, bytes", "says nothing about speed"] {
         assert!(text.contains(word), "no {word} in {text}");
@@ -51,8 +55,12 @@ fn what_is_no_safetensors_file_is_refused() {
 
 #[test]
 fn a_command_line_without_a_file_is_wrong() {
-    for arguments in [&["load"][..], &["load", "--loads", "0", "file"], &["load", "--fast", "file"]]
-    {
+    for arguments in [
+        &["load"][..],
+        &["load", "--loads", "0", "file"],
+        &["load", "--fast", "file"],
+        &["load", "--direct", "--mapped", "file"],
+    ] {
         let output = pinlane(arguments);
         assert_eq!(output.code, 2, "{arguments:?}: {}", output.stderr);
     }
