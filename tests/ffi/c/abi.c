@@ -77,6 +77,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   pinlane_pool *new_pool = untouched;
   pinlane_stream *new_stream = untouched;
   pinlane_buffer *new_buffer = untouched;
+  pinlane_file *new_file = untouched;
   pinlane_device_buffer *new_gpu = untouched;
   pinlane_ticket *new_ticket = untouched;
   pinlane_pool_stats stats = PINLANE_POOL_STATS_INIT;
@@ -111,6 +112,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   REFUSED(INVALID_HANDLE, pinlane_buffer_register(device, name, sizeof name, &new_buffer));
   REFUSED(INVALID_HANDLE,
           pinlane_buffer_register_read_only(device, name, sizeof name, &new_buffer));
+  REFUSED(INVALID_HANDLE, pinlane_file_open_mapped(device, "/proc/self/exe", &new_file));
   REFUSED(INVALID_HANDLE, pinlane_buffer_read(buffer, &const_out));
   REFUSED(INVALID_HANDLE, pinlane_buffer_write(buffer, &out));
   REFUSED(INVALID_HANDLE, pinlane_buffer_try_read(buffer, &const_out));
@@ -186,7 +188,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   EXPECT(strcmp(name, "as was") == 0);
   EXPECT((void *)new_pool == untouched && (void *)new_stream == untouched);
   EXPECT((void *)new_buffer == untouched && (void *)new_gpu == untouched);
-  EXPECT((void *)new_ticket == untouched);
+  EXPECT((void *)new_ticket == untouched && (void *)new_file == untouched);
   EXPECT(memcmp(&stats, &stats_before, sizeof stats) == 0 && class_stats.block_bytes == 77);
 }
 

@@ -162,6 +162,16 @@ static void files(void) {
   REFUSED(IO, pinlane_file_open("/", 0, &file));
   REFUSED(IO, pinlane_file_open("/pinlane/no/such/file", PINLANE_FILE_DIRECT, &file));
   EXPECT(file == NULL && strstr(pinlane_last_error(), "/pinlane/no/such/file") != NULL);
+  REFUSED(INVALID_VALUE, pinlane_file_open_mapped(rig.device, NULL, &file));
+  REFUSED(INVALID_VALUE, pinlane_file_open_mapped(rig.device, path, NULL));
+  REFUSED(IO, pinlane_file_open_mapped(rig.device, "/", &file));
+  OK(pinlane_file_open_mapped(rig.device, path, &file));
+  OK(pinlane_device_buffer_upload_file(rig.stream, file, 100, rig.gpu, 0, 3000, NULL));
+  OK(pinlane_file_free(file)); /* waits for the copy */
+  OK(pinlane_device_buffer_download_slice(rig.stream, rig.gpu, 0, rig.back, 3000));
+  EXPECT(memcmp(rig.back, rig.host + 100, 3000) == 0);
+  file = NULL;
+
   OK(pinlane_file_open(path, 0, &file));
   OK(pinlane_file_size(file, &size));
   EXPECT(size == LARGE);

@@ -125,6 +125,7 @@ void files(rig& rig) {
          PINLANE_STATUS_INVALID_HANDLE);
   // The program itself serves as the file.
   const auto file = pinlane::file_reader::open("/proc/self/exe");
+  const auto mapped = pinlane::file_reader::open_mapped(rig.device, "/proc/self/exe");
   std::ifstream same("/proc/self/exe", std::ios::binary);
   std::vector<char> start(6000);
   same.read(start.data(), 6000);
@@ -133,6 +134,10 @@ void files(rig& rig) {
   auto gpu = rig.device.alloc<char>(6000);
   auto pinned = rig.pool.alloc<char>(6000);
   std::vector<char> back(6000);
+  EXPECT(mapped.size_bytes() == file.size_bytes());
+  rig.stream.upload_file(mapped, 10, gpu.slice(10, 5000));
+  rig.stream.download(gpu, back);
+  EXPECT(std::equal(back.begin() + 10, back.begin() + 5010, start.begin() + 10));
   rig.stream.upload_file(file, 1000, gpu.slice(0, 5000));
   file.read(0, pinned);
   rig.stream.download(gpu.slice(0, 5000), pinlane::span(back.data() + 1000, 5000));

@@ -254,6 +254,23 @@ inline pinlane_status file_open(frame& f) {
   return pinlane_file_open(paths[chosen], flags, f.made<pinlane_file>(kind::file));
 }
 
+/// The file is closed again at once: while it is mapped, its memory is page-locked.
+inline pinlane_status file_open_mapped(frame& f) {
+  const argument device = f.any(kind::device);
+  const char* const paths[] = {file_path.c_str(), "/dev/null", "", nullptr};
+  const std::size_t chosen = f.in.below(4);
+  f.must_fail |= chosen > 0;
+  auto** const out = f.out<pinlane_file*>();
+  const pinlane_status status = pinlane_file_open_mapped(device, paths[chosen], out);
+  if (status == PINLANE_STATUS_OK) {
+    std::uint64_t bytes = 0;
+    require_ok(pinlane_file_size(*out, &bytes), "a mapped file has no size");
+    require(bytes == file_bytes, "a mapped file has the wrong size");
+    require_ok(pinlane_file_free(*out), "a mapped file is not closed");
+  }
+  return status;
+}
+
 inline pinlane_status file_size(frame& f) {
   const argument file = f.any(kind::file);
   auto* const bytes = f.out<std::uint64_t>();

@@ -246,6 +246,7 @@ inline const call calls[] = {
     {"pinlane_download_strided", waits, download_strided},
     {"pinlane_device_buffer_copy_strided", nothing, device_buffer_copy_strided},
     {"pinlane_buffer_register_read_only", waits, buffer_register_read_only},
+    {"pinlane_file_open_mapped", waits, file_open_mapped},
 };
 
 /// The most frequent calls of programs, for all other numbers.
