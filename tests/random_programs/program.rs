@@ -322,6 +322,9 @@ impl Machine {
             Op::UploadSlice { stream, device, part, byte, pooled } => {
                 self.upload_slice(*stream, *device, *part, *byte, *pooled);
             }
+            Op::UploadToRead { stream, device, part, byte, drops } => {
+                self.upload_to_read(*stream, *device, *part, *byte, *drops);
+            }
             Op::DownloadSlice { stream, device, part, pooled } => {
                 self.download_slice(*stream, *device, *part, *pooled);
             }

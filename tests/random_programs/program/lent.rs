@@ -9,11 +9,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 
 use pinlane::PinnedSliceMut;
+use pinlane::memory::ReadOnlyMemory;
 
 use super::behind::{Set, Uses};
 use super::model::{Model, first_change, fit, move_model, painted};
 use super::op::Inner;
-use super::{Host, Machine, Memory, assert_agrees, last_resort, paint, paint_model, pick};
+use super::{Host, Machine, Memory, Part, assert_agrees, last_resort, paint, paint_model, pick};
 
 /// The state of memory while it is lent.
 pub(super) struct Lent {
@@ -56,6 +57,24 @@ impl Returned {
     }
 }
 
+/// Memory that changes by its drop, as memory does that is freed.
+struct Changing(Vec<u8>);
+
+// SAFETY: the bytes are those of a vector, which nothing else uses.
+unsafe impl ReadOnlyMemory for Changing {
+    type Element = u8;
+
+    fn elements(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.0.fill(0xdd);
+    }
+}
+
 /// The payload of a deliberate panic of a closure.
 struct OnPurpose;
 
@@ -68,6 +87,48 @@ impl Machine {
         let Some(buffer) = self.accept(registered, self.behind.own(device)) else { return };
         let (buffer, model) = (Memory::Registered(buffer), painted(len, byte));
         self.hosts.push(Host { buffer, model, uses: Uses::default() });
+    }
+
+    /// The owner changes its memory when it comes back, or by its drop: no upload may be pending.
+    pub(super) fn upload_to_read(
+        &mut self,
+        stream: usize,
+        device: usize,
+        part: Part,
+        byte: u8,
+        drops: bool,
+    ) {
+        let Some(index) = pick(device, &self.on_device) else { return };
+        let range = part.of(self.on_device[index].model.len());
+        let number = self.on_device[index].device;
+        let mut owner = Changing(vec![0; range.len()]);
+        paint(&mut owner.0, byte);
+        let registered = self.devices[number].register_read_only(owner);
+        let registered = registered.map_err(|refused| refused.error);
+        let Some(registered) = self.accept(registered, self.behind.own(number)) else { return };
+        let mut all = Set::default();
+        for turn in 0..2 {
+            let lane = self.lane_of(stream + turn, number);
+            let behind = self.enqueue(lane, self.on_device[index].uses.for_writing());
+            all = all | behind;
+            let device = &mut self.on_device[index];
+            let view = device.buffer.slice_mut(range.clone()).expect("in range");
+            let uploaded = self.lanes[lane].stream.upload(&registered, view);
+            device.uses.write_by(behind);
+            if uploaded.is_ok() {
+                paint_model(&mut device.model[range.clone()], byte);
+            } else {
+                device.model[range.clone()].fill(None);
+            }
+            self.note_ticket(uploaded, behind);
+        }
+        assert_agrees(&registered, &painted(range.len(), byte), "memory to read only");
+        self.may_wait_for(all);
+        if drops {
+            drop(registered);
+        } else if let Err(refused) = registered.into_inner() {
+            self.accept(Err::<(), _>(refused.error), all | self.behind.own(number));
+        }
     }
 
     pub(super) fn borrow(

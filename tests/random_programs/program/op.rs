@@ -82,6 +82,14 @@ pub enum Op {
         byte: u8,
         pooled: bool,
     },
+    /// From memory that is registered for reading only, twice. The owner is asked back or dropped.
+    UploadToRead {
+        stream: usize,
+        device: usize,
+        part: Part,
+        byte: u8,
+        drops: bool,
+    },
     DownloadSlice {
         stream: usize,
         device: usize,
@@ -375,6 +383,15 @@ fn copies() -> BoxedStrategy<Op> {
                 part,
                 byte,
                 pooled,
+            }
+        ),
+        2 => (index(), index(), part(), any::<u8>(), any::<bool>()).prop_map(
+            |(stream, device, part, byte, drops)| Op::UploadToRead {
+                stream,
+                device,
+                part,
+                byte,
+                drops,
             }
         ),
         3 => (index(), index(), part(), any::<bool>()).prop_map(
