@@ -110,7 +110,7 @@ impl Machine {
         for turn in 0..2 {
             let lane = self.lane_of(stream + turn, number);
             let behind = self.enqueue(lane, self.on_device[index].uses.for_writing());
-            all = all | behind;
+            all |= behind;
             let device = &mut self.on_device[index];
             let view = device.buffer.slice_mut(range.clone()).expect("in range");
             let uploaded = self.lanes[lane].stream.upload(&registered, view);
