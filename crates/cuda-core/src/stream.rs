@@ -249,10 +249,12 @@ impl SharedStream {
     ) -> Result<R> {
         let (ours, theirs) = (self.cuda_core.context(), storage.context());
         if ours != theirs {
-            let (ours, theirs) = (ours.ordinal(), theirs.ordinal());
-            let what = format!("the stream is of device {ours}, the memory of device {theirs}");
+            let (number, other) = (ours.ordinal(), theirs.ordinal());
+            let what = format!("the stream is of device {number}, the memory of device {other}");
             return Err(Error::OtherContext(format!("{what}, or of another context of it")));
         }
+        // What cuda-core has noted ends the call here, and not between the copy and its event.
+        ours.bind_to_thread()?;
         // The lease queries events, which would end a capture.
         if lending::is_captured(&self.cuda_core)? {
             return Err(Error::Captured);

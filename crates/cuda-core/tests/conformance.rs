@@ -10,7 +10,7 @@ use pinlane::{Device, ErrorKind, PinnedBuf, PinnedPool};
 use pinlane_cuda_core::{Error, Result, SharedStream};
 
 /// The tests, by name.
-pub const TESTS: [(&str, fn()); 18] = [
+pub const TESTS: [(&str, fn()); 19] = [
     ("copies_by_pinlane_with_memory_of_cuda_core", copies_by_pinlane_with_memory_of_cuda_core),
     ("copies_of_pageable_memory", copies_of_pageable_memory),
     ("copies_by_cuda_core_with_page_locked_memory", copies_by_cuda_core_with_page_locked_memory),
@@ -29,6 +29,7 @@ pub const TESTS: [(&str, fn()); 18] = [
     ("a_stream_is_not_left_captured", a_stream_is_not_left_captured),
     ("other_contexts_are_refused", other_contexts_are_refused),
     ("lengths_must_be_equal", lengths_must_be_equal),
+    ("what_cuda_core_has_noted_ends_a_copy", what_cuda_core_has_noted_ends_a_copy),
 ];
 
 const LEN: usize = 1000;
@@ -479,4 +480,17 @@ fn lengths_must_be_equal() {
     assert_eq!(error.kind(), ErrorKind::LengthMismatch);
     let refused = rig.stream.upload(&rig.host(0), (&mut buffer, 1..LEN + 1)).unwrap_err();
     assert!(matches!(refused, Error::CudaCore(_)), "{refused:?}");
+}
+
+fn what_cuda_core_has_noted_ends_a_copy() {
+    let rig = rig();
+    let (other, mut buffer, host) = (rig.another(), rig.zeros(), rig.host(5));
+    let noted = DriverError(sys::cudaError_enum_CUDA_ERROR_UNKNOWN);
+    rig.context.record_err(Err::<(), _>(noted));
+    let refused = rig.stream.upload(&host, &mut buffer);
+    assert!(matches!(refused, Err(Error::CudaCore(error)) if error == noted), "{refused:?}");
+    // Nothing was copied, and the memory is free for others.
+    assert_eq!(contents(&other, &buffer), [0; LEN]);
+    other.upload(&host, &mut buffer).unwrap();
+    assert_eq!(contents(&other, &buffer), values(5, LEN));
 }
