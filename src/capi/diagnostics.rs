@@ -6,9 +6,10 @@ use std::sync::Arc;
 use super::request::User;
 use super::table::Kind;
 use super::{
-    Out, Result, boundary, handle, pinlane_buffer, pinlane_device, pinlane_device_buffer,
-    pinlane_emulator, pinlane_file, pinlane_foreign, pinlane_pairs, pinlane_pool, pinlane_prefetch,
-    pinlane_recording, pinlane_request, pinlane_status, pinlane_stream, pinlane_ticket, unknown,
+    Out, Result, boundary, handle, pinlane_buffer, pinlane_capture, pinlane_device,
+    pinlane_device_buffer, pinlane_emulator, pinlane_file, pinlane_foreign, pinlane_graph,
+    pinlane_pairs, pinlane_pool, pinlane_prefetch, pinlane_recording, pinlane_request,
+    pinlane_status, pinlane_stream, pinlane_ticket, unknown,
 };
 use crate::notice::{self, Notice};
 use crate::sync::sanitizer::theirs;
@@ -39,6 +40,10 @@ pub const PINLANE_KIND_REQUEST: i32 = 11;
 pub const PINLANE_KIND_PAIRS: i32 = 12;
 /// Handles of `pinlane_recording`.
 pub const PINLANE_KIND_RECORDING: i32 = 13;
+/// Handles of `pinlane_capture`.
+pub const PINLANE_KIND_CAPTURE: i32 = 14;
+/// Handles of `pinlane_graph`.
+pub const PINLANE_KIND_GRAPH: i32 = 15;
 
 fn live(kind: i32) -> Result<usize> {
     fn of<H: Kind>() -> usize {
@@ -58,6 +63,8 @@ fn live(kind: i32) -> Result<usize> {
         PINLANE_KIND_REQUEST => of::<pinlane_request>(),
         PINLANE_KIND_PAIRS => of::<pinlane_pairs>(),
         PINLANE_KIND_RECORDING => of::<pinlane_recording>(),
+        PINLANE_KIND_CAPTURE => of::<pinlane_capture>(),
+        PINLANE_KIND_GRAPH => of::<pinlane_graph>(),
         _ => return Err(unknown("kind", kind, "use one of PINLANE_KIND_*")),
     })
 }

@@ -112,7 +112,7 @@ impl Foreign {
 }
 
 /// Each buffer of `uses` once, as written if one of its uses writes it.
-fn each_once(uses: &[pinlane_use]) -> Result<Vec<pinlane_use>> {
+pub(super) fn each_once(uses: &[pinlane_use]) -> Result<Vec<pinlane_use>> {
     for (number, named) in uses.iter().enumerate() {
         let one = named.buffer.is_null() != named.device_buffer.is_null();
         let access = matches!(named.access, PINLANE_ACCESS_WRITE | PINLANE_ACCESS_READ);

@@ -123,6 +123,14 @@ pub(super) fn get_counted<H: Kind, const SHARES: bool>(
     H::table().enter_counted(entry(handle)?).map_err(|miss| missed(miss, handle))
 }
 
+/// Makes a shared call exclusive; or gives it back, if others are inside or the handle was freed.
+pub(super) fn upgrade<H: Kind>(
+    shared: Counted<Inside<H>>,
+    handle: *const H,
+) -> Result<Counted<Alone<H>>, (Counted<Inside<H>>, Error)> {
+    shared.upgrade().map_err(|(shared, miss)| (shared, missed(miss, handle)))
+}
+
 /// The numbers that a handle was made with, even while other calls use its object.
 #[inline(always)]
 pub(super) fn notes<H: Kind>(handle: *const H) -> Result<[usize; 2]> {
@@ -176,8 +184,12 @@ fn missed<H: Kind>(miss: Miss, handle: *const H) -> Error {
     match miss {
         Miss::Busy => refused(
             ErrorKind::Busy,
-            Found::Numbers(|_| format!("another call uses the {} at this moment", H::NAME), [0; 2]),
-            "let one thread at a time use a buffer, or hold a lock of your own",
+            Found::Numbers(
+                |_| format!("a call or a graph uses the {} at this moment", H::NAME),
+                [0; 2],
+            ),
+            "let one thread at a time use a buffer, and call pinlane_graph_lend_buffer if a graph \
+             has it",
         ),
         Miss::Invalid => refused(
             ErrorKind::InvalidHandle,

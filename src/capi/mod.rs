@@ -28,6 +28,7 @@ mod dlpack;
 mod emulator;
 mod file;
 mod foreign;
+mod graph;
 mod growing;
 mod handle;
 mod memory;
@@ -54,6 +55,7 @@ use self::device_buffer::pinlane_device_buffer;
 use self::emulator::pinlane_emulator;
 use self::file::pinlane_file;
 use self::foreign::pinlane_foreign;
+use self::graph::{pinlane_capture, pinlane_graph};
 use self::growing::growing;
 use self::handle::handle_type;
 use self::pointer::{

@@ -13,13 +13,18 @@ use crate::ticket::Ticket;
 use crate::timeline::Fencing;
 
 /// Refuses a pattern that is too long for the kernel.
-pub(crate) fn check_pattern(door: Door<'_>, pattern: &[u8]) -> Result<()> {
-    if pattern.len() <= MAX_PATTERN {
-        return Ok(());
+pub(crate) fn check_pattern(door: Door<'_>, pattern: &[u8], bytes: usize) -> Result<()> {
+    if pattern.len() > MAX_PATTERN {
+        let what = format!("a pattern of more than {MAX_PATTERN} bytes");
+        let remedy = "fill with at most 64 bytes that repeat, or upload the contents";
+        return Err(Error::new(ErrorKind::Unsupported, door.operation, what, remedy));
     }
-    let what = format!("a pattern of more than {MAX_PATTERN} bytes");
-    let remedy = "fill with at most 64 bytes that repeat, or upload the contents";
-    Err(Error::new(ErrorKind::Unsupported, door.operation, what, remedy))
+    if pattern.is_empty() || !bytes.is_multiple_of(pattern.len()) {
+        let what = format!("{bytes} bytes are no multiple of the pattern's {}", pattern.len());
+        let remedy = "fill a whole number of patterns";
+        return Err(Error::new(ErrorKind::LengthMismatch, door.operation, what, remedy));
+    }
+    Ok(())
 }
 
 impl Stream {
@@ -49,12 +54,7 @@ impl Stream {
         if bytes == 0 {
             return door.nothing();
         }
-        check_pattern(door, pattern)?;
-        if pattern.is_empty() || !bytes.is_multiple_of(pattern.len()) {
-            let what = format!("{bytes} bytes are no multiple of the pattern's {}", pattern.len());
-            let remedy = "fill a whole number of patterns";
-            return Err(Error::new(ErrorKind::LengthMismatch, door.operation, what, remedy));
-        }
+        check_pattern(door, pattern, bytes)?;
         let operands = [dst.writing()];
         // SAFETY: the stream is live. The view lies in one allocation of `bytes` from its address
         // on, and the recorded use keeps it valid until retired. The pattern has 1 to 64 bytes:

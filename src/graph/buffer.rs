@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytemuck::Pod;
 
-use self::sealed::Held;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::hazard::Access;
 use crate::memory::{
@@ -73,6 +72,7 @@ mod sealed {
 }
 
 pub(super) use sealed::Held as AnyBuffer;
+pub(crate) use sealed::{Held, OfDevice, Pinned};
 
 macro_rules! graph_buffer {
     (

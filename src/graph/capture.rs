@@ -123,6 +123,15 @@ impl Capture {
         self.buffers.get("Capture::get", key)
     }
 
+    pub(crate) fn buffer_mut<B: GraphBuffer>(&mut self, key: Key<B>) -> Result<&mut B> {
+        self.buffers.get_mut("Capture::get", key)
+    }
+
+    /// Whether no graph can be made any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
     /// Captures a copy from page-locked memory to the device. Each launch reads the host's buffer
     /// anew.
     ///
@@ -265,15 +274,23 @@ impl Capture {
     where
         D: OnDevice + Writable,
     {
+        self.fill_bytes(dst.into(), bytemuck::bytes_of(&value))
+    }
+
+    /// Repeats `pattern` over `dst`.
+    pub(crate) fn fill_bytes<D>(&mut self, dst: Part<D>, pattern: &[u8]) -> Result<()>
+    where
+        D: OnDevice + Writable,
+    {
         const OPERATION: &str = "Capture::fill";
-        let dst = dst.into();
         let (buffer, range) = self.buffers.elements(OPERATION, dst)?;
         let view = buffer.part(range)?;
         let door = self.door(OPERATION);
         door.check_device(&[view.context()])?;
         let (to, bytes) = (view.as_device_ptr(), view.len() * size_of::<D::Element>());
-        let pattern = bytemuck::bytes_of(&value);
-        check_pattern(door, pattern)?;
+        if bytes > 0 {
+            check_pattern(door, pattern, bytes)?;
+        }
         let uses = vec![self.buffers.use_of(OPERATION, &dst.writing())?];
         self.work.fixed.push(uses[0].index);
         self.enqueue(OPERATION, uses, |driver, raw| {

@@ -223,6 +223,14 @@ impl Graph {
         Ok(buffer)
     }
 
+    /// A buffer, exclusively. It knows of the last launch.
+    pub(crate) fn buffer_mut<B: GraphBuffer>(&mut self, key: Key<B>) -> Result<&mut B> {
+        const OPERATION: &str = "Graph::get";
+        self.buffers.get(OPERATION, key)?;
+        self.tell(key.index());
+        self.buffers.get_mut(OPERATION, key)
+    }
+
     /// A part of a buffer, exclusively: to write it, and for work of streams that writes it. Does
     /// not block; [`PinnedSliceMut::into_write`](crate::PinnedSliceMut::into_write) waits for the
     /// launches that use it, and for nothing else.

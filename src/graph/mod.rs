@@ -53,5 +53,6 @@ mod launch;
 mod work;
 
 pub use buffer::{Buffers, GraphBuffer, Key, Named, OnDevice, OnHost, Part, Writable};
+pub(crate) use buffer::{Held, OfDevice, Pinned};
 pub use capture::Capture;
 pub use launch::Graph;

@@ -110,6 +110,7 @@ fn the_c_interface_keeps_its_promises() {
         "emulator",
         "explore",
         "foreign",
+        "graphs",
         "lifetimes",
         "messages",
         "pairs",

@@ -22,7 +22,7 @@ impl Drop for Outer {
     }
 }
 
-handle_type!(Nested: Outer, "nested object", table 14, shared: false);
+handle_type!(Nested: Outer, "nested object", table 27, shared: false);
 
 #[test]
 fn handles_are_checked_and_objects_dropped_with_nothing_locked() {

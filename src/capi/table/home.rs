@@ -41,7 +41,7 @@
 
 use super::inside::leave;
 use super::records::{Name, Place, Record, Records, Uses};
-use super::slot::{Access, FREEING, Freed, Miss, NOBODY, Slot};
+use super::slot::{ALONE, Access, FREEING, Freed, Miss, NOBODY, Slot};
 
 /// Lets a call in until it [leaves](leave). `here` is the record of the calling thread. Returns the
 /// place of a call at home; without one, the slot counts the call. If this fails with a [`Freed`],
@@ -98,6 +98,22 @@ pub fn enter_counted<'r, T>(
         return Err(Miss::Busy);
     }
     slot.enter(generation, access)
+}
+
+/// Turns a shared call that the slot counts into an exclusive one, unless others are inside. If
+/// this fails, the call still shares the object.
+pub fn upgrade_counted<'r, T>(
+    slot: &Slot<T>,
+    generation: u32,
+    name: Name,
+    here: Option<&'static Record>,
+    records: impl FnOnce() -> &'r Records,
+) -> Result<(), Miss> {
+    let uses = come(slot, generation, name, here, records)?;
+    if uses.conflict_with(ALONE) {
+        return Err(Miss::Busy);
+    }
+    slot.upgrade(generation)
 }
 
 /// Comes to a slot in order to write its word. Returns the uses that are in places. Those of other

@@ -338,6 +338,22 @@ impl<K: Kind> Alone<K> {
 /// A call that its slot counts.
 pub(super) struct Counted<Guard>(Guard);
 
+impl<K: Kind> Counted<Inside<K>> {
+    /// Gets the object alone, or gives the shared call back.
+    pub(super) fn upgrade(self) -> Result<Counted<Alone<K>>, (Self, Miss)> {
+        let Call { slot, entry, .. } = &self.0;
+        let (slot, entry) = (*slot, *entry);
+        let name = name::<K>(entry);
+        match home::upgrade_counted(slot, entry.generation, name, record(), records) {
+            Ok(()) => {
+                std::mem::forget(self); // the slot counts the new call in its place
+                Ok(Counted(Call { slot, entry, place: None, here: PhantomData }))
+            }
+            Err(miss) => Err((self, miss)),
+        }
+    }
+}
+
 // SAFETY: the object is `Send` and `Sync`. The slot counts the call, so any thread may end it: the
 // call is in no thread's record.
 unsafe impl<K: Kind, const SHARES: bool> Send for Counted<Call<K, SHARES>> {}

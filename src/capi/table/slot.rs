@@ -196,6 +196,19 @@ impl<T> Slot<T> {
         }
     }
 
+    /// Turns the one shared call that the word counts into an exclusive one.
+    pub fn upgrade(&self, generation: u32) -> Result<(), Miss> {
+        let upgraded = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
+            let only = is_live(word, generation) && word & USERS == SHARED.counts;
+            only.then(|| word - SHARED.counts + ALONE.counts)
+        });
+        match upgraded {
+            Ok(_) => Ok(()),
+            Err(word) if is_live(word, generation) => Err(Miss::Busy),
+            Err(_) => Err(Miss::Invalid),
+        }
+    }
+
     /// Stops counting the call. True if the slot has been [freed](Self::freed): then the caller
     /// must try to take the object.
     #[inline]

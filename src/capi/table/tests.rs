@@ -131,11 +131,30 @@ fn exclusive_use_keeps_others_out_and_outlives_a_free() {
     assert_eq!(table.have(entry).err(), Some(Miss::Invalid));
 }
 
+#[test]
+fn a_shared_call_becomes_exclusive_if_it_is_the_only_one() {
+    let table = kind!(29, false);
+    let entry = table.add(Arc::new(7), 0);
+    let counted = table.enter_counted::<true>(entry).expect("live");
+    let other = table.share(entry).expect("both share it");
+    let (counted, miss) = counted.upgrade().err().expect("there is another call");
+    assert_eq!(miss, Miss::Busy);
+    drop(other);
+    let mut alone = counted.upgrade().ok().expect("the only call");
+    *alone = Arc::new(8);
+    assert_eq!(table.share(entry).err(), Some(Miss::Busy));
+    drop(alone);
+    let counted = table.enter_counted::<true>(entry).expect("nobody is inside");
+    assert_eq!(table.remove(entry), Ok(()));
+    let (counted, miss) = counted.upgrade().err().expect("the entry was freed");
+    assert_eq!((miss, **counted), (Miss::Invalid, 8));
+}
+
 /// Calls of the thread that made a handle, before and after another thread has come. The end of its
 /// home does not affect handles that it makes later.
 #[test]
 fn c_rule_13_a_thread_is_at_home_until_another_comes_and_again_later() {
-    let table = kind!(15, false);
+    let table = kind!(28, false);
     let here = || here().expect("the thread is not ending");
     let on_another_thread = |work: &(dyn Fn() + Sync)| {
         std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"));

@@ -22,7 +22,7 @@ use crate::sync::Mutex;
 use crate::sync::sanitizer::ours;
 
 /// The most tables. Tests have their own.
-pub(super) const TABLES: usize = if cfg!(test) { 27 } else { 14 };
+pub(super) const TABLES: usize = if cfg!(test) { 30 } else { 16 };
 /// The most indexes of a table that a thread keeps, and how many it takes or gives back at once.
 const KEPT: usize = 64;
 const BATCH: usize = 32;

@@ -1,0 +1,155 @@
+//! A buffer of a C program, as a graph holds it.
+
+use std::convert::Infallible;
+use std::ops::Range;
+
+use crate::capi::buffer::HostBuffer;
+use crate::capi::device_buffer::DeviceBuffer;
+use crate::capi::table::{Alone, Counted, Inside, Kind};
+use crate::capi::{Result, handle, invalid, pinlane_buffer, pinlane_device_buffer};
+use crate::graph::{self, GraphBuffer, Held as _, OfDevice, OnDevice, OnHost, Pinned, Writable};
+use crate::memory::{DeviceBuf, DeviceSlice, Operand, PinnedBuf, PinnedSlice};
+
+/// A type of handles that name memory.
+pub trait Memory: Kind {
+    type Buffer: GraphBuffer<Element = u8>;
+
+    fn buffer(object: &Self::Object) -> &Self::Buffer;
+}
+
+impl Memory for pinlane_buffer {
+    type Buffer = PinnedBuf<u8>;
+
+    fn buffer(object: &HostBuffer) -> &PinnedBuf<u8> {
+        &object.buffer
+    }
+}
+
+impl Memory for pinlane_device_buffer {
+    type Buffer = DeviceBuf<u8>;
+
+    fn buffer(object: &DeviceBuffer) -> &DeviceBuf<u8> {
+        object
+    }
+}
+
+/// What a graph has of a buffer.
+enum Hold<H: Kind> {
+    /// Its work only reads it, and others may read it too.
+    Shared(Counted<Inside<H>>),
+    Alone(Counted<Alone<H>>),
+    /// The program has it until the next launch.
+    Lent,
+}
+
+/// A buffer that a capture or a graph holds by its handle. Nobody can free it: when the handle is
+/// freed, the buffer stays as long as this.
+pub struct Held<H: Memory> {
+    hold: Hold<H>,
+    len: usize,
+    address: u64,
+}
+
+impl<H: Memory> Hold<H> {
+    fn new(handle: *const H, writes: bool) -> Result<Self> {
+        Ok(match writes {
+            false => Hold::Shared(handle::get_counted(handle)?),
+            true => Hold::Alone(handle::get_counted(handle)?),
+        })
+    }
+}
+
+impl<H: Memory> Held<H> {
+    pub(super) fn new(handle: *const H, writes: bool) -> Result<Self> {
+        let hold = Hold::new(handle, writes)?;
+        let mut held = Held { hold, len: 0, address: 0 };
+        (held.len, held.address) = (held.buffer().extent().0, held.buffer().address());
+        Ok(held)
+    }
+
+    /// The work writes the buffer, too. If others read it now, nothing changes.
+    pub(super) fn take_alone(&mut self, handle: *const H) -> Result<()> {
+        let shared = match std::mem::replace(&mut self.hold, Hold::Lent) {
+            Hold::Shared(shared) => shared,
+            other => {
+                self.hold = other;
+                return Ok(());
+            }
+        };
+        let (hold, upgraded) = match handle::upgrade(shared, handle) {
+            Ok(alone) => (Hold::Alone(alone), Ok(())),
+            Err((shared, error)) => (Hold::Shared(shared), Err(error)),
+        };
+        self.hold = hold;
+        upgraded
+    }
+
+    /// Gives the buffer out. False if the program has it already.
+    pub(super) fn lend(&mut self) -> bool {
+        !matches!(std::mem::replace(&mut self.hold, Hold::Lent), Hold::Lent)
+    }
+
+    /// Takes the buffer back that was lent.
+    pub(super) fn take_back(&mut self, handle: *const H, writes: bool) -> Result<()> {
+        if matches!(self.hold, Hold::Lent) {
+            self.hold = Hold::new(handle, writes)?;
+        }
+        Ok(())
+    }
+
+    fn buffer(&self) -> &H::Buffer {
+        match &self.hold {
+            Hold::Shared(shared) => H::buffer(shared),
+            Hold::Alone(alone) => H::buffer(alone),
+            Hold::Lent => unreachable!("a graph uses no buffer that it has lent"),
+        }
+    }
+}
+
+impl<H: Memory> graph::Held for Held<H> {
+    fn extent(&self) -> (usize, usize) {
+        (self.len, 1)
+    }
+
+    fn operand(&self, bytes: Range<usize>, writes: bool) -> Operand<'_> {
+        self.buffer().operand(bytes, writes)
+    }
+
+    fn address(&self) -> u64 {
+        self.address
+    }
+
+    fn is_one_piece(&self, bytes: Range<usize>) -> bool {
+        self.buffer().is_one_piece(bytes)
+    }
+}
+
+impl<H: Memory> GraphBuffer for Held<H> {
+    type Element = u8;
+    const IS_OF_DEVICE: bool = <H::Buffer as GraphBuffer>::IS_OF_DEVICE;
+}
+
+impl<H: Memory> Writable for Held<H> {
+    /// There is none: the program writes by the handle, which the graph lends.
+    type SliceMut<'a> = Infallible;
+
+    fn part_mut(&mut self, _: Range<usize>) -> Result<Infallible> {
+        Err(invalid("a graph has no views of this buffer", "lend it, and use its handle"))
+    }
+}
+
+impl Pinned<u8> for Held<pinlane_buffer> {
+    fn part(&self, range: Range<usize>) -> Result<PinnedSlice<'_, u8>> {
+        self.buffer().slice(range)
+    }
+}
+
+impl OnHost for Held<pinlane_buffer> {}
+
+impl OfDevice<u8> for Held<pinlane_device_buffer> {
+    fn part(&self, range: Range<usize>) -> Result<DeviceSlice<'_, u8>> {
+        self.buffer().slice(range)
+    }
+}
+
+impl OnDevice for Held<pinlane_device_buffer> {}
