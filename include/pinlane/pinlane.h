@@ -1096,13 +1096,6 @@ typedef struct pinlane_use {
 } pinlane_use;
 
 /**
- * Enqueues the caller's own work on `cuda_stream`, a `cudaStream_t`. Gets `user`, too. It may call
- * pinlane, but not with the graph that is being launched. It must not unwind (by a C++ exception
- * or otherwise).
- */
-typedef void (*pinlane_enqueue)(void *user, void *cuda_stream);
-
-/**
  * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`. 0 in a member means its default.
  */
 typedef struct pinlane_pool_options {
@@ -3291,7 +3284,8 @@ pinlane_status pinlane_capture_begin(const struct pinlane_device *device,
  * Joins the capture of `stream` that other code has begun (PyTorch, for example), and writes a
  * handle to `capture`: what it captures becomes a part of the other code's graph. The other code
  * ends its capture as usual, after `pinlane_capture_finish`, whose graph holds the buffers and is
- * launched by `pinlane_graph_launch_foreign`. Does not block.
+ * launched between
+ * `pinlane_graph_foreign_begin` and `pinlane_foreign_end`. Does not block.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `CUDA`; `STREAM_CAPTURING` if the capture is
  * invalid; `INVALID_VALUE` if the stream is not being captured, or `capture` is NULL.
@@ -3300,7 +3294,7 @@ pinlane_status pinlane_capture_begin(const struct pinlane_device *device,
  *
  * - As long as the graph of the other code, or an executable graph of it, can be launched, the
  *   capture or the graph that is made of it is not freed.
- * - Each launch is made in `pinlane_graph_launch_foreign`.
+ * - Each launch is made between `pinlane_graph_foreign_begin` and `pinlane_foreign_end`.
  * - `capture` is NULL or points to a variable.
  */
 pinlane_status pinlane_capture_join(const struct pinlane_stream *stream,
@@ -3417,6 +3411,24 @@ pinlane_status pinlane_capture_finish(struct pinlane_capture *capture,
 pinlane_status pinlane_capture_free(struct pinlane_capture *capture);
 
 /**
+ * Begins a launch of work that was captured into a graph of other code, by `pinlane_capture_join`,
+ * and writes a handle for `pinlane_foreign_end` to `foreign`. Launch the other code's graph on the
+ * `cudaStream_t` of `stream`, then call `pinlane_foreign_end`. Until then other calls with the
+ * graph get `BUSY`. Otherwise as `pinlane_graph_launch`.
+ *
+ * Statuses: as for `pinlane_graph_launch`; `INVALID_VALUE` if `foreign` is NULL.
+ *
+ * # Safety
+ *
+ * - Until `pinlane_foreign_end`, the caller enqueues the graph that the work was captured into, or
+ *   an executable graph of it, once or more, on the stream; and no other work on the buffers.
+ * - `foreign` is NULL or points to a variable.
+ */
+pinlane_status pinlane_graph_foreign_begin(struct pinlane_graph *graph,
+                                           const struct pinlane_stream *stream,
+                                           struct pinlane_foreign **foreign);
+
+/**
  * Launches all captured work on `stream`, any stream of the graph's device, as one operation that
  * reads and writes what the work reads and writes: after conflicting uses of the buffers on any
  * stream, and after earlier launches. Does not block. `ticket` may be NULL.
@@ -3437,27 +3449,6 @@ pinlane_status pinlane_capture_free(struct pinlane_capture *capture);
 pinlane_status pinlane_graph_launch(struct pinlane_graph *graph,
                                     const struct pinlane_stream *stream,
                                     struct pinlane_ticket **ticket);
-
-/**
- * As `pinlane_graph_launch`, for work that was captured into a graph of other code, by
- * `pinlane_capture_join`: calls `enqueue` with `user` and the `cudaStream_t` of `stream`, and it
- * launches the other code's graph there.
- *
- * Statuses: as for `pinlane_graph_launch`; `INVALID_VALUE` if `enqueue` is NULL. `enqueue` was not
- * called unless the status is `CUDA` or `DEVICE_LOST`.
- *
- * # Safety
- *
- * - `enqueue` may be called with `user` during the call, and does not unwind. It enqueues the graph
- *   that the work was captured into, or an executable graph of it, once or more, on the stream that
- *   it gets; and no other work on the buffers.
- * - `ticket` is NULL or points to a variable.
- */
-pinlane_status pinlane_graph_launch_foreign(struct pinlane_graph *graph,
-                                            const struct pinlane_stream *stream,
-                                            pinlane_enqueue enqueue,
-                                            void *user,
-                                            struct pinlane_ticket **ticket);
 
 /**
  * Lends a buffer of the graph to the program until the next launch: until then every function takes

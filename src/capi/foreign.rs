@@ -55,7 +55,18 @@ layout!(pinlane_use: 32; access 16, reserved 24);
 /// The caller's work between begin and end.
 pub struct Foreign {
     stream: Stream,
-    held: Vec<Held>,
+    work: Work,
+}
+
+enum Work {
+    Uses(Vec<Held>),
+    Launch(Box<dyn Launch>),
+}
+
+/// A launch of a graph that other code enqueues.
+pub(super) trait Launch: Send + Sync {
+    /// Records it. False if that failed.
+    fn end(&mut self, stream: &Stream) -> (bool, Result<Ticket>);
 }
 
 enum Held {
@@ -96,16 +107,26 @@ impl Foreign {
         let mut held: Vec<Held> = uses.iter().map(Held::new).collect::<Result<_>>()?;
         let operands: Vec<Operand<'_>> = held.iter_mut().map(Held::operand).collect();
         stream.begin_foreign("pinlane_foreign_begin", &operands)?;
-        Ok(Foreign { stream: stream.clone(), held })
+        Ok(Foreign { stream: stream.clone(), work: Work::Uses(held) })
+    }
+
+    /// The work is a launch, which has begun.
+    pub(super) fn of_launch(stream: &Stream, launch: Box<dyn Launch>) -> Self {
+        Foreign { stream: stream.clone(), work: Work::Launch(launch) }
     }
 
     /// Ends the work. Called once. If the uses cannot be recorded, waits for the stream; if that
     /// fails too, the buffers are never given back.
     fn end(&mut self) -> Result<Ticket> {
-        let operands: Vec<Operand<'_>> = self.held.iter_mut().map(Held::operand).collect();
-        let (recorded, ticket) = self.stream.end_foreign("pinlane_foreign_end", &operands);
+        let (recorded, ticket) = match &mut self.work {
+            Work::Uses(held) => {
+                let operands: Vec<Operand<'_>> = held.iter_mut().map(Held::operand).collect();
+                self.stream.end_foreign("pinlane_foreign_end", &operands)
+            }
+            Work::Launch(launch) => launch.end(&self.stream),
+        };
         if !recorded && self.stream.synchronize().is_err() {
-            std::mem::forget(std::mem::take(&mut self.held));
+            std::mem::forget(std::mem::replace(&mut self.work, Work::Uses(Vec::new())));
         }
         ticket
     }

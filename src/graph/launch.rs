@@ -179,8 +179,33 @@ impl Graph {
         launch: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<()>,
     ) -> Result<Ticket> {
         let door = stream.door(operation).moving(self.bytes);
+        self.wait_for_uses(door)?;
+        self.submit(door, launch).1
+    }
+
+    /// Other code is about to launch the work on the stream, before
+    /// [`end_foreign`](Self::end_foreign).
+    #[cfg(feature = "capi")]
+    pub(crate) fn begin_foreign(&mut self, operation: &'static str, stream: &Stream) -> Result<()> {
+        self.wait_for_uses(stream.door(operation))?;
+        stream.timeline.expose();
+        Ok(())
+    }
+
+    /// Records the launch, and returns a ticket for it. False if it could not be recorded.
+    #[cfg(feature = "capi")]
+    pub(crate) fn end_foreign(
+        &mut self,
+        operation: &'static str,
+        stream: &Stream,
+    ) -> (bool, Result<Ticket>) {
+        self.submit(stream.door(operation), |_, _| Ok(()))
+    }
+
+    /// Makes the stream wait for all that a launch comes after.
+    fn wait_for_uses(&mut self, door: Door<'_>) -> Result<()> {
         self.check_stream(door)?;
-        let Told { is_told, list } = self.told.get_mut();
+        let Told { list, .. } = self.told.get_mut();
         let changed = list.iter().flat_map(|&index| &self.uses[self.of_buffer[index].clone()]);
         let operands: Vec<Operand<'_>> = changed.map(|user| self.buffers.operand(user)).collect();
         door.wait_for_conflicts(&operands)?;
@@ -188,15 +213,27 @@ impl Graph {
         if let Some((before, fence)) = &self.last
             && !Arc::ptr_eq(before, door.stream)
         {
-            door.stream.wait_for(before, fence.position, operation)?;
+            door.stream.wait_for(before, fence.position, door.operation)?;
         }
-        let last = &mut self.last;
+        Ok(())
+    }
+
+    /// Records what `launch` enqueues as the last launch. False if it was not called.
+    fn submit(
+        &mut self,
+        door: Door<'_>,
+        launch: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<()>,
+    ) -> (bool, Result<Ticket>) {
+        let Told { is_told, list } = self.told.get_mut();
+        let (last, mut is_recorded) = (&mut self.last, false);
         let noted = |fence| {
             // The launch comes after all that the list has, and after the last launch.
             list.drain(..).for_each(|index| is_told[index] = false);
             *last = Some((Arc::clone(door.stream), fence));
+            is_recorded = true;
         };
-        door.portion(&[], launch, || "launching a graph".to_owned(), noted)
+        let ticket = door.portion(&[], launch, || "launching a graph".to_owned(), noted);
+        (is_recorded, ticket)
     }
 
     fn check_stream(&self, door: Door<'_>) -> Result<()> {

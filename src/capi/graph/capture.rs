@@ -113,7 +113,8 @@ pub unsafe extern "C" fn pinlane_capture_begin(
 /// Joins the capture of `stream` that other code has begun (PyTorch, for example), and writes a
 /// handle to `capture`: what it captures becomes a part of the other code's graph. The other code
 /// ends its capture as usual, after `pinlane_capture_finish`, whose graph holds the buffers and is
-/// launched by `pinlane_graph_launch_foreign`. Does not block.
+/// launched between
+/// `pinlane_graph_foreign_begin` and `pinlane_foreign_end`. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `CUDA`; `STREAM_CAPTURING` if the capture is
 /// invalid; `INVALID_VALUE` if the stream is not being captured, or `capture` is NULL.
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn pinlane_capture_begin(
 ///
 /// - As long as the graph of the other code, or an executable graph of it, can be launched, the
 ///   capture or the graph that is made of it is not freed.
-/// - Each launch is made in `pinlane_graph_launch_foreign`.
+/// - Each launch is made between `pinlane_graph_foreign_begin` and `pinlane_foreign_end`.
 /// - `capture` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_capture_join(

@@ -1,15 +1,11 @@
 //! Graphs: captured work, and the buffers that it names.
 
-use std::ffi::c_void;
-
 use super::names::Names;
 use crate::capi::{
     Out, Result, boundary, freeing, handle, handle_type, pinlane_buffer, pinlane_device_buffer,
-    pinlane_status, pinlane_stream, pinlane_ticket, pointer,
+    pinlane_status, pinlane_stream, pinlane_ticket,
 };
 use crate::graph;
-use crate::sync::sanitizer::theirs;
-use crate::ticket::Ticket;
 
 /// Captured work that can be launched again and again, as one operation. It holds the buffers that
 /// the work names: their memory stays until the graph is freed and its launches are complete, even
@@ -27,7 +23,10 @@ pub struct Graph {
 
 impl Graph {
     /// Launches with all buffers. If that fails, what was lent is lent as before.
-    fn launch<R>(&mut self, how: impl FnOnce(&mut graph::Graph) -> Result<R>) -> Result<R> {
+    pub(super) fn launch<R>(
+        &mut self,
+        how: impl FnOnce(&mut graph::Graph) -> Result<R>,
+    ) -> Result<R> {
         let Graph { graph, hosts, devices } = self;
         hosts.take_back(graph)?;
         if let Err(error) = devices.take_back(graph) {
@@ -71,46 +70,6 @@ pub unsafe extern "C" fn pinlane_graph_launch(
     // SAFETY: the caller's precondition on `ticket`.
     unsafe { Out::ticket(ticket) }.enqueue("pinlane_graph_launch", stream, |stream| {
         handle::get_mut(graph)?.launch(|graph| graph.launch(stream))
-    })
-}
-
-/// Enqueues the caller's own work on `cuda_stream`, a `cudaStream_t`. Gets `user`, too. It may call
-/// pinlane, but not with the graph that is being launched. It must not unwind (by a C++ exception
-/// or otherwise).
-pub type pinlane_enqueue =
-    Option<unsafe extern "C" fn(user: *mut c_void, cuda_stream: *mut c_void)>;
-
-/// As `pinlane_graph_launch`, for work that was captured into a graph of other code, by
-/// `pinlane_capture_join`: calls `enqueue` with `user` and the `cudaStream_t` of `stream`, and it
-/// launches the other code's graph there.
-///
-/// Statuses: as for `pinlane_graph_launch`; `INVALID_VALUE` if `enqueue` is NULL. `enqueue` was not
-/// called unless the status is `CUDA` or `DEVICE_LOST`.
-///
-/// # Safety
-///
-/// - `enqueue` may be called with `user` during the call, and does not unwind. It enqueues the graph
-///   that the work was captured into, or an executable graph of it, once or more, on the stream that
-///   it gets; and no other work on the buffers.
-/// - `ticket` is NULL or points to a variable.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pinlane_graph_launch_foreign(
-    graph: *mut pinlane_graph,
-    stream: *const pinlane_stream,
-    enqueue: pinlane_enqueue,
-    user: *mut c_void,
-    ticket: *mut *mut pinlane_ticket,
-) -> pinlane_status {
-    // SAFETY: the caller's precondition on `ticket`.
-    unsafe { Out::ticket(ticket) }.enqueue("pinlane_graph_launch_foreign", stream, |stream| {
-        let enqueue = pointer::function("enqueue", enqueue)?;
-        handle::get_mut(graph)?.launch(|graph| {
-            // SAFETY: the caller's precondition on `enqueue`.
-            let launch = |native| theirs(|| unsafe { enqueue(user, native) });
-            // SAFETY: what `launch` enqueues is the graph, by the same precondition.
-            let ((), ticket) = unsafe { graph.launch_foreign(stream, launch) }?;
-            Ok::<Ticket, _>(ticket)
-        })
     })
 }
 

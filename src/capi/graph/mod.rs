@@ -18,6 +18,7 @@
 //! * A launch first takes back what was lent, or enqueues nothing.
 
 mod capture;
+mod foreign;
 mod held;
 mod launch;
 mod names;

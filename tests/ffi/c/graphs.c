@@ -445,25 +445,13 @@ static void a_capture_is_given_up(void) {
 }
 
 /* `theirs` plays the other code, whose graph contains what `ours` captures. */
-struct other_code {
-  pinlane_graph *theirs;
-  void *cuda_stream;
-  int launches;
-};
-
-static void launch_theirs(void *user, void *cuda_stream) {
-  struct other_code *const other = user;
-  other->cuda_stream = cuda_stream;
-  OK(pinlane_graph_launch(other->theirs, rig.stream, NULL));
-  other->launches++;
-}
-
 static void a_capture_of_other_code_is_joined(void) {
   pinlane_capture *theirs = NULL, *ours = NULL;
   pinlane_stream *captured = NULL;
   pinlane_graph *graph = NULL;
-  void *cuda_stream = NULL, *native = NULL;
-  struct other_code other = {NULL, NULL, 0};
+  void *cuda_stream = NULL;
+  pinlane_graph *others = NULL;
+  pinlane_foreign *launch = NULL;
   make_buffers();
   put(step.input, 4);
   REFUSED(INVALID_VALUE, pinlane_capture_join(rig.stream, &ours));
@@ -483,37 +471,49 @@ static void a_capture_of_other_code_is_joined(void) {
   OK(pinlane_capture_upload(ours, step.input, 0, step.gpu, 0, BYTES));
   OK(pinlane_capture_download(ours, step.gpu, 0, step.output, 0, BYTES));
   OK(pinlane_capture_finish(ours, &graph));
-  OK(pinlane_capture_finish(theirs, &other.theirs));
+  OK(pinlane_capture_finish(theirs, &others));
   OK(pinlane_stream_free(captured));
 
   REFUSED(BUSY, pinlane_device_buffer_fill(rig.stream, rig.gpu2, 0, 1, "a", 1, NULL));
   REFUSED(UNSUPPORTED, pinlane_graph_launch(graph, rig.stream, NULL));
-  EXPECT(strstr(pinlane_last_error(), "launch_foreign") != NULL);
   REFUSED(UNSUPPORTED, pinlane_graph_rebind_device_buffer(graph, step.gpu, step.gpu2));
-  REFUSED(INVALID_VALUE, pinlane_graph_launch_foreign(graph, rig.stream, NULL, &other, NULL));
-  REFUSED(WRONG_DEVICE,
-          pinlane_graph_launch_foreign(graph, rig.other_stream, launch_theirs, &other, NULL));
-  EXPECT(other.launches == 0);
-  OK(pinlane_stream_native(rig.stream, &native));
+  REFUSED(INVALID_VALUE, pinlane_graph_foreign_begin(graph, rig.stream, NULL));
+  REFUSED(WRONG_DEVICE, pinlane_graph_foreign_begin(graph, rig.other_stream, &launch));
   for (int round = 1; round < 4; round++) {
     pinlane_ticket *ticket = NULL;
     OK(pinlane_graph_lend_buffer(graph, step.input));
     put(step.input, round);
-    OK(pinlane_graph_launch_foreign(graph, rig.stream, launch_theirs, &other, &ticket));
-    EXPECT(other.launches == round && other.cuda_stream == native);
+    OK(pinlane_graph_foreign_begin(graph, rig.stream, &launch));
+    REFUSED(BUSY, pinlane_graph_lend_buffer(graph, step.input));
+    REFUSED(BUSY, pinlane_graph_foreign_begin(graph, rig.stream, &launch));
+    OK(pinlane_graph_launch(others, rig.stream, NULL));
+    OK(pinlane_foreign_end(launch, &ticket));
     OK(pinlane_graph_lend_buffer(graph, step.output));
     EXPECT(has(step.output, round));
     OK(pinlane_ticket_wait(ticket));
     OK(pinlane_ticket_free(ticket));
   }
-  OK(pinlane_graph_free(other.theirs));
-  step.graph = graph;
+  /* The graph is freed before the launch ends. */
+  OK(pinlane_graph_lend_buffer(graph, step.input));
+  put(step.input, 9);
+  OK(pinlane_emulator_stall(rig.stream));
+  OK(pinlane_graph_foreign_begin(graph, rig.stream, &launch));
+  OK(pinlane_graph_launch(others, rig.stream, NULL));
+  OK(pinlane_graph_free(graph));
+  void *data = NULL;
+  REFUSED(BUSY, pinlane_buffer_write(step.input, &data));
+  OK(pinlane_foreign_end(launch, NULL));
+  REFUSED(NOT_READY, pinlane_buffer_try_write(step.input, &data));
+  OK(pinlane_emulator_release(rig.stream));
+  EXPECT(has(step.output, 9));
+  OK(pinlane_graph_free(others));
   free_step();
 }
 
 static void refusals(void) {
   pinlane_capture *capture = NULL;
   pinlane_graph *graph = NULL;
+  pinlane_foreign *launch = NULL;
   void *stream = NULL;
   size_t bytes = 0;
   REFUSED(INVALID_VALUE, pinlane_capture_begin(rig.device, NULL));
@@ -533,10 +533,8 @@ static void refusals(void) {
   pinlane_graph *const wrong_graphs[] = {NULL, (pinlane_graph *)rig.gpu};
   for (size_t i = 0; i < 2; i++) {
     graph = wrong_graphs[i];
-    struct other_code none = {NULL, NULL, 0};
     REFUSED(INVALID_HANDLE, pinlane_graph_launch(graph, rig.stream, NULL));
-    REFUSED(INVALID_HANDLE,
-            pinlane_graph_launch_foreign(graph, rig.stream, launch_theirs, &none, NULL));
+    REFUSED(INVALID_HANDLE, pinlane_graph_foreign_begin(graph, rig.stream, &launch));
     REFUSED(INVALID_HANDLE, pinlane_graph_lend_buffer(graph, rig.buffer));
     REFUSED(INVALID_HANDLE, pinlane_graph_lend_device_buffer(graph, rig.gpu));
     REFUSED(INVALID_HANDLE, pinlane_graph_rebind_buffer(graph, rig.buffer, rig.buffer));
