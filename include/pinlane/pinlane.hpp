@@ -61,6 +61,7 @@
 #include "cpp/error.hpp"
 #include "cpp/file.hpp"
 #include "cpp/foreign.hpp"
+#include "cpp/graph.hpp"
 #include "cpp/host_batch.hpp"
 #include "cpp/mode.hpp"
 #include "cpp/pairs.hpp"

@@ -45,5 +45,8 @@ pub(super) fn in_c(remedy: Remedy) -> &'static str {
              files for writing with MAP_PRIVATE"
         }
         LookAtProducer => "see pinlane_last_producer_error, which is what the producer returned",
+        LaunchForeign => {
+            "launch it after pinlane_graph_foreign_begin; to change buffers, capture again"
+        }
     }
 }

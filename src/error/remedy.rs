@@ -21,6 +21,7 @@ pub(crate) enum Remedy {
     LookAtProducer,
     PageLockable,
     NoReadOnly,
+    LaunchForeign,
 }
 
 impl From<&'static str> for Remedy {
@@ -71,6 +72,7 @@ impl Remedy {
                  files for writing with MAP_PRIVATE"
             }
             LookAtProducer => "look at the error's source, which is the producer's own",
+            LaunchForeign => "launch it by Graph::launch_foreign; to change buffers, capture again",
         }
     }
 }

@@ -22,7 +22,7 @@ use super::work::{CopyNode, Work, check_overlap, merged};
 use crate::context::Context;
 use crate::copy::order::Door;
 use crate::driver::{CopyKind, Driver, DriverResult, Item, RawGraph, RawStream};
-use crate::error::{CudaCode, Error, ErrorKind, Refused, Result};
+use crate::error::{CudaCode, Error, ErrorKind, Refused, Remedy, Result};
 use crate::memory::Operand;
 use crate::process::on_ordinary_thread;
 use crate::stream::Stream;
@@ -81,12 +81,9 @@ impl Executable {
             Some(graph) if !self.is_broken => return Ok(graph),
             Some(_) => (
                 "CUDA has refused to change an address, and then to change it back",
-                "capture the work again",
+                Remedy::Words("capture the work again"),
             ),
-            None => (
-                "other code has the executable graph",
-                "launch it through launch_foreign; to change buffers, capture again",
-            ),
+            None => ("other code has the executable graph", Remedy::LaunchForeign),
         };
         Err(Error::new(ErrorKind::Unsupported, operation, what, remedy))
     }

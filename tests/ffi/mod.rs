@@ -158,6 +158,7 @@ fn the_cpp_types_keep_their_promises() {
         "types",
         "memory",
         "foreign",
+        "graphs",
         "lives",
         "transfers",
         "rows",

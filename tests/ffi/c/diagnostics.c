@@ -11,7 +11,7 @@ static size_t live(int32_t kind) {
 
 static size_t all_live(void) {
   size_t count = 0;
-  for (int32_t kind = PINLANE_KIND_DEVICE; kind <= PINLANE_KIND_RECORDING; kind++) {
+  for (int32_t kind = PINLANE_KIND_DEVICE; kind <= PINLANE_KIND_GRAPH; kind++) {
     count += live(kind);
   }
   return count;
@@ -54,7 +54,7 @@ static void c_rule_18_what_is_alive_is_counted_by_type(void) {
 
   size_t count = 77;
   REFUSED(INVALID_VALUE, pinlane_live_count(0, &count));
-  REFUSED(INVALID_VALUE, pinlane_live_count(PINLANE_KIND_RECORDING + 1, &count));
+  REFUSED(INVALID_VALUE, pinlane_live_count(PINLANE_KIND_GRAPH + 1, &count));
   REFUSED(INVALID_VALUE, pinlane_live_count(PINLANE_KIND_BUFFER, NULL));
   EXPECT(count == 77);
 }

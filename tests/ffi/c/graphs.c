@@ -476,6 +476,7 @@ static void a_capture_of_other_code_is_joined(void) {
 
   REFUSED(BUSY, pinlane_device_buffer_fill(rig.stream, rig.gpu2, 0, 1, "a", 1, NULL));
   REFUSED(UNSUPPORTED, pinlane_graph_launch(graph, rig.stream, NULL));
+  EXPECT(strstr(pinlane_last_error(), "pinlane_graph_foreign_begin") != NULL);
   REFUSED(UNSUPPORTED, pinlane_graph_rebind_device_buffer(graph, step.gpu, step.gpu2));
   REFUSED(INVALID_VALUE, pinlane_graph_foreign_begin(graph, rig.stream, NULL));
   REFUSED(WRONG_DEVICE, pinlane_graph_foreign_begin(graph, rig.other_stream, &launch));

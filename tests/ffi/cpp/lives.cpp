@@ -19,8 +19,8 @@
 namespace {
 
 /// The number of live objects of each kind.
-std::array<std::size_t, PINLANE_KIND_RECORDING> alive() {
-  std::array<std::size_t, PINLANE_KIND_RECORDING> counts{};
+std::array<std::size_t, PINLANE_KIND_GRAPH> alive() {
+  std::array<std::size_t, PINLANE_KIND_GRAPH> counts{};
   for (std::size_t kind = 0; kind < counts.size(); ++kind) {
     counts[kind] = pinlane::live_count(static_cast<std::int32_t>(kind + 1));
   }
@@ -166,6 +166,6 @@ int main() {
     calls_with_function_objects(rig);
     threads_that_end(rig);
   }
-  EXPECT((alive() == std::array<std::size_t, PINLANE_KIND_RECORDING>{}));
+  EXPECT((alive() == std::array<std::size_t, PINLANE_KIND_GRAPH>{}));
   return verdict("what stays alive in C++");
 }
