@@ -339,7 +339,8 @@ public:
                             status == PINLANE_STATUS_INVALID_VALUE;
       require(!argument || excused || (handle && w.threaded), "right arguments were refused");
       const bool shared = w.threaded || w.faulty || depth > 0 || may_be_busy ||
-                          !w.live(kind::foreign).empty();
+                          !w.live(kind::foreign).empty() || !w.live(kind::capture).empty() ||
+                          !w.live(kind::graph).empty();
       require(status != PINLANE_STATUS_BUSY || shared, "busy, but nothing else is in use");
       const bool cuda = status == PINLANE_STATUS_CUDA;
       require(!cuda || excused || w.captured, "an error of CUDA without a cause");

@@ -135,13 +135,17 @@ inline std::int32_t name_of(kind which) {
     return PINLANE_KIND_PAIRS;
   case kind::recording:
     return PINLANE_KIND_RECORDING;
+  case kind::capture:
+    return PINLANE_KIND_CAPTURE;
+  case kind::graph:
+    return PINLANE_KIND_GRAPH;
   }
   return 0;
 }
 
 inline pinlane_status live_count(frame& f) {
   const auto which = static_cast<kind>(f.in.below(kinds));
-  const std::int32_t wrong[] = {0, -1, PINLANE_KIND_RECORDING + 1, INT32_MAX};
+  const std::int32_t wrong[] = {0, -1, PINLANE_KIND_GRAPH + 1, INT32_MAX};
   const bool is_wrong = f.in.rarely(24);
   f.must_fail |= is_wrong;
   auto* const count = f.out<std::size_t>();

@@ -89,6 +89,10 @@ inline pinlane_status free_handle(kind which, void* handle) {
     return pinlane_pairs_free(all);
   case kind::recording:
     return pinlane_recording_free(all);
+  case kind::capture:
+    return pinlane_capture_free(all);
+  case kind::graph:
+    return pinlane_graph_free(all);
   }
   return PINLANE_STATUS_PANIC;
 }
@@ -283,7 +287,9 @@ private:
     for (pinlane_emulator* machine : w.machines) {
       require_ok(pinlane_emulator_clear_faults(machine), "faults cannot be cleared");
     }
-    free_all(kind::foreign, false);
+    for (const kind holder : {kind::foreign, kind::capture, kind::graph}) {
+      free_all(holder, false); // they hold buffers
+    }
     compare_all();
     for (const raw_memory& each : w.allocated) {
       require_ok(pinlane_pool_deallocate(each.pool, each.address), "memory cannot be given back");

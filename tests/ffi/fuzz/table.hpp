@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include "graphs.hpp"
 #include "host_functions.hpp"
 #include "pairs.hpp"
 #include "prefetch.hpp"
@@ -247,6 +248,26 @@ inline const call calls[] = {
     {"pinlane_device_buffer_copy_strided", nothing, device_buffer_copy_strided},
     {"pinlane_buffer_register_read_only", waits, buffer_register_read_only},
     {"pinlane_file_open_mapped", waits, file_open_mapped},
+    {"pinlane_capture_begin", nothing, capture_begin},
+    {"pinlane_capture_join", nothing, capture_join},
+    {"pinlane_capture_upload", nothing, capture_upload},
+    {"pinlane_capture_download", nothing, capture_download},
+    {"pinlane_capture_copy", nothing, capture_copy},
+    {"pinlane_capture_fill", nothing, capture_fill},
+    {"pinlane_capture_foreign", nothing, capture_foreign},
+    {"pinlane_capture_finish", nothing, capture_finish},
+    {"pinlane_capture_free", nothing,
+     [](frame& f) { return free_one(f, kind::capture, pinlane_capture_free); }},
+    {"pinlane_graph_launch", nothing, graph_launch},
+    {"pinlane_graph_foreign_begin", nothing, graph_foreign_begin},
+    {"pinlane_graph_lend_buffer", nothing, graph_lend_buffer},
+    {"pinlane_graph_lend_device_buffer", nothing, graph_lend_device_buffer},
+    {"pinlane_graph_rebind_buffer", nothing, graph_rebind_buffer},
+    {"pinlane_graph_rebind_device_buffer", nothing, graph_rebind_device_buffer},
+    {"pinlane_graph_bytes", nothing,
+     [](frame& f) { return ask(f, kind::graph, pinlane_graph_bytes); }},
+    {"pinlane_graph_free", nothing,
+     [](frame& f) { return free_one(f, kind::graph, pinlane_graph_free); }},
 };
 
 /// The most frequent calls of programs, for all other numbers.
@@ -278,6 +299,10 @@ inline const char* const frequent[] = {
     "pinlane_upload_pairs",
     "pinlane_download_pairs",
     "pinlane_device_buffer_upload_file",
+    "pinlane_capture_upload",
+    "pinlane_capture_finish",
+    "pinlane_graph_launch",
+    "pinlane_graph_free",
     "pinlane_stream_wait",
     "pinlane_ticket_free",
     "pinlane_prefetch_next",

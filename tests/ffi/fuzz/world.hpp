@@ -32,8 +32,10 @@ enum class kind : std::size_t {
   request,
   pairs,
   recording,
+  capture,
+  graph,
 };
-constexpr std::size_t kinds = 13;
+constexpr std::size_t kinds = 15;
 
 /// The bytes of a buffer, as far as the model knows them.
 using contents = std::vector<std::int16_t>;
@@ -84,6 +86,8 @@ struct object {
   bool is_stopped = false;
   /// Of a list of pairs.
   std::vector<chosen_pair> pairs{};
+  /// Of a capture or a graph: the buffers that its work may write.
+  std::vector<std::pair<kind, const void*>> writes{};
   /// Of a buffer: it is borrowed memory, or was a tensor. Freeing the latter waits.
   bool is_borrowed = false, was_tensor = false;
 };
@@ -153,8 +157,11 @@ class world {
 public:
   explicit world(bool is_calm) : calm(is_calm) {}
 
-  /// The most handles of a kind; pipelines have threads.
-  static constexpr std::size_t most_of(kind which) { return which == kind::prefetch ? 2 : 16; }
+  /// The most handles of a kind; pipelines have threads, and graphs hold buffers.
+  static constexpr std::size_t most_of(kind which) {
+    const bool few = which == kind::prefetch || which == kind::capture || which == kind::graph;
+    return few ? 2 : 16;
+  }
 
   /// Nothing happens after which the library must keep memory forever.
   const bool calm;
