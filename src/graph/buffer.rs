@@ -71,8 +71,10 @@ mod sealed {
     }
 }
 
+pub(crate) use sealed::Held;
 pub(super) use sealed::Held as AnyBuffer;
-pub(crate) use sealed::{Held, OfDevice, Pinned};
+#[cfg(feature = "capi")]
+pub(crate) use sealed::{OfDevice, Pinned};
 
 macro_rules! graph_buffer {
     (

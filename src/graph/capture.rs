@@ -123,11 +123,13 @@ impl Capture {
         self.buffers.get("Capture::get", key)
     }
 
+    #[cfg(feature = "capi")]
     pub(crate) fn buffer_mut<B: GraphBuffer>(&mut self, key: Key<B>) -> Result<&mut B> {
         self.buffers.get_mut("Capture::get", key)
     }
 
     /// Whether no graph can be made any more.
+    #[cfg(feature = "capi")]
     pub(crate) fn has_failed(&self) -> bool {
         self.failed.is_some()
     }

@@ -258,6 +258,7 @@ impl Graph {
     }
 
     /// A buffer, exclusively. It knows of the last launch.
+    #[cfg(feature = "capi")]
     pub(crate) fn buffer_mut<B: GraphBuffer>(&mut self, key: Key<B>) -> Result<&mut B> {
         const OPERATION: &str = "Graph::get";
         self.buffers.get(OPERATION, key)?;

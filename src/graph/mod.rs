@@ -53,6 +53,7 @@ mod launch;
 mod work;
 
 pub use buffer::{Buffers, GraphBuffer, Key, Named, OnDevice, OnHost, Part, Writable};
+#[cfg(feature = "capi")]
 pub(crate) use buffer::{Held, OfDevice, Pinned};
 pub use capture::Capture;
 pub use launch::Graph;

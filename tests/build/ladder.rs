@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::artifacts;
 use crate::sources::read;
 
-pub const NAMES: [&str; 8] = [
+pub const NAMES: [&str; 9] = [
     "01_first_copy",
     "02_pool",
     "03_overlap",
@@ -14,6 +14,7 @@ pub const NAMES: [&str; 8] = [
     "06_async_await",
     "07_explore_a_race",
     "08_load_a_model",
+    "09_graph",
 ];
 
 /// Whether `text` is the pattern, in which `...` stands for any text.

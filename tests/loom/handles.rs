@@ -389,6 +389,40 @@ fn exclusive_use_meets_nobody_on_its_own_thread() {
     }
 }
 
+/// A call that shares an object gets it alone, while the thread at home uses it, and it is freed.
+#[test]
+fn a_shared_call_that_becomes_exclusive_meets_nobody() {
+    explore(most(Calls::AtHome), || {
+        let table = Table::new(Calls::AtHome);
+        let here = table.user();
+        let entry = here.insert(1).unwrap();
+        let upgraded = spawn(&table, move |user| {
+            let Table { slot, records, .. } = user.table;
+            let (name, here) = (name(entry), Some(user.here));
+            let records = || records;
+            if home::enter_counted(slot, entry, name, SHARED, here, records).is_err() {
+                return;
+            }
+            let mut inside = Inside { user, generation: entry, access: SHARED, place: None };
+            if home::upgrade_counted(slot, entry, name, here, records).is_ok() {
+                inside.access = ALONE;
+                inside.set(2);
+            } else {
+                assert!(inside.number() <= 2);
+            }
+        });
+        if let Ok(inside) = here.enter(entry) {
+            assert!(inside.number() <= 2);
+        }
+        if let Ok(inside) = here.enter_alone(entry) {
+            inside.set(3);
+        }
+        assert_eq!(here.remove(entry), Ok(()));
+        upgraded.join().unwrap();
+        assert_eq!(table.dropped(), 1);
+    });
+}
+
 /// Two visitors end a home at once, while its thread is inside and makes it its home again.
 #[test]
 fn two_visitors_and_the_thread_at_home_exclude_each_other() {

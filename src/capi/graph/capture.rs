@@ -81,15 +81,6 @@ impl Capture {
 type Host = graph::Key<Held<pinlane_buffer>>;
 type Device = graph::Key<Held<pinlane_device_buffer>>;
 
-/// Runs the body of the exported function `function`, which captures one operation.
-fn record(
-    function: &'static str,
-    capture: *mut pinlane_capture,
-    operation: impl FnOnce(&mut Capture) -> Result<()>,
-) -> pinlane_status {
-    boundary(function, || handle::get_mut(capture)?.record(operation))
-}
-
 /// Begins to capture work of `device`, and writes the capture to `capture`, which
 /// `pinlane_capture_finish` or `pinlane_capture_free` frees. It has a stream of its own, so it
 /// disturbs no other work, and no other work disturbs it. Does not block.
@@ -154,12 +145,14 @@ pub extern "C" fn pinlane_capture_upload(
     destination_offset: usize,
     bytes: usize,
 ) -> pinlane_status {
-    record("pinlane_capture_upload", capture, |capture| {
-        let from = range(source_offset, bytes)?;
-        let to = range(destination_offset, bytes)?;
-        let source = capture.host(source, false)?;
-        let destination = capture.device(destination, true)?;
-        capture.capture.upload(source.slice(from), destination.slice(to))
+    boundary("pinlane_capture_upload", || {
+        handle::get_mut(capture)?.record(|capture| {
+            let from = range(source_offset, bytes)?;
+            let to = range(destination_offset, bytes)?;
+            let source = capture.host(source, false)?;
+            let destination = capture.device(destination, true)?;
+            capture.capture.upload(source.slice(from), destination.slice(to))
+        })
     })
 }
 
@@ -175,12 +168,14 @@ pub extern "C" fn pinlane_capture_download(
     destination_offset: usize,
     bytes: usize,
 ) -> pinlane_status {
-    record("pinlane_capture_download", capture, |capture| {
-        let from = range(source_offset, bytes)?;
-        let to = range(destination_offset, bytes)?;
-        let source = capture.device(source, false)?;
-        let destination = capture.host(destination, true)?;
-        capture.capture.download(source.slice(from), destination.slice(to))
+    boundary("pinlane_capture_download", || {
+        handle::get_mut(capture)?.record(|capture| {
+            let from = range(source_offset, bytes)?;
+            let to = range(destination_offset, bytes)?;
+            let source = capture.device(source, false)?;
+            let destination = capture.host(destination, true)?;
+            capture.capture.download(source.slice(from), destination.slice(to))
+        })
     })
 }
 
@@ -197,12 +192,14 @@ pub extern "C" fn pinlane_capture_copy(
     destination_offset: usize,
     bytes: usize,
 ) -> pinlane_status {
-    record("pinlane_capture_copy", capture, |capture| {
-        let from = range(source_offset, bytes)?;
-        let to = range(destination_offset, bytes)?;
-        let source = capture.device(source, false)?;
-        let destination = capture.device(destination, true)?;
-        capture.capture.copy(source.slice(from), destination.slice(to))
+    boundary("pinlane_capture_copy", || {
+        handle::get_mut(capture)?.record(|capture| {
+            let from = range(source_offset, bytes)?;
+            let to = range(destination_offset, bytes)?;
+            let source = capture.device(source, false)?;
+            let destination = capture.device(destination, true)?;
+            capture.capture.copy(source.slice(from), destination.slice(to))
+        })
     })
 }
 
@@ -225,17 +222,19 @@ pub unsafe extern "C" fn pinlane_capture_fill(
     pattern: *const c_void,
     pattern_bytes: usize,
 ) -> pinlane_status {
-    record("pinlane_capture_fill", capture, |capture| {
-        let part = range(offset, bytes)?;
-        if pattern.is_null() {
-            return Err(pointer::null("pattern", pointer::ARRAY));
-        }
-        // A pattern of one byte too many is refused, so no more bytes are read.
-        let length = pattern_bytes.min(MAX_PATTERN + 1);
-        // SAFETY: `pattern` has `pattern_bytes` bytes, and `length` is at most that.
-        let pattern = unsafe { std::slice::from_raw_parts(pattern.cast::<u8>(), length) };
-        let buffer = capture.device(buffer, true)?;
-        capture.capture.fill_bytes(buffer.slice(part), pattern)
+    boundary("pinlane_capture_fill", || {
+        handle::get_mut(capture)?.record(|capture| {
+            let part = range(offset, bytes)?;
+            if pattern.is_null() {
+                return Err(pointer::null("pattern", pointer::ARRAY));
+            }
+            // A pattern of one byte too many is refused, so no more bytes are read.
+            let length = pattern_bytes.min(MAX_PATTERN + 1);
+            // SAFETY: `pattern` has `pattern_bytes` bytes, and `length` is at most that.
+            let pattern = unsafe { std::slice::from_raw_parts(pattern.cast::<u8>(), length) };
+            let buffer = capture.device(buffer, true)?;
+            capture.capture.fill_bytes(buffer.slice(part), pattern)
+        })
     })
 }
 

@@ -132,7 +132,7 @@ static void launches_follow_each_other_on_two_streams(void) {
   OK(pinlane_stream_free(streams[1]));
 }
 
-/* From its first capture on, nobody else writes a buffer, and those that are only read are shared. */
+/* From its first capture on nobody else writes a buffer. Those that are only read are shared. */
 static void what_a_graph_holds_is_refused_elsewhere(void) {
   const void *read = NULL;
   void *written = NULL;
@@ -321,7 +321,7 @@ static void destroyed_in(const char *order) {
 }
 
 /* A graph can be launched when the handles of its buffers are gone. */
-static void a_graph_outlives_the_handles_of_its_buffers(void) {
+static void c_rule_04_a_graph_outlives_the_handles_of_its_buffers(void) {
   make_step();
   OK(pinlane_graph_lend_buffer(step.graph, step.input));
   put(step.input, 5);
@@ -576,7 +576,7 @@ int main(void) {
   destroyed_in("iodg");
   destroyed_in("dgoi");
   destroyed_in("igdo");
-  a_graph_outlives_the_handles_of_its_buffers();
+  c_rule_04_a_graph_outlives_the_handles_of_its_buffers();
   what_was_freed_while_it_was_lent();
   memory_of_the_program();
   a_capture_fails_as_a_whole();
