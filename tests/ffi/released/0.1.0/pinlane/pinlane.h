@@ -165,6 +165,16 @@ extern "C" {
 #define PINLANE_KIND_RECORDING 13
 
 /**
+ * Handles of `pinlane_capture`.
+ */
+#define PINLANE_KIND_CAPTURE 14
+
+/**
+ * Handles of `pinlane_graph`.
+ */
+#define PINLANE_KIND_GRAPH 15
+
+/**
  * Memory is never freed and never reused: nothing proves that the device is done with it.
  */
 #define PINLANE_LOG_QUARANTINED 1
@@ -412,6 +422,17 @@ extern "C" {
 typedef struct pinlane_buffer pinlane_buffer;
 
 /**
+ * Work that is being captured: recorded, not executed. `pinlane_capture_finish` makes a graph of
+ * it. Any thread may use it, one at a time.
+ *
+ * A capture takes each buffer that its work names: from then on until the graph is freed, calls
+ * that conflict with the work get `PINLANE_STATUS_BUSY`, and the memory stays, even if the buffer
+ * is freed. Buffers that the work only reads can still be read, also by other graphs. See
+ * `pinlane_graph_lend_buffer` for how the program uses the others between launches.
+ */
+typedef struct pinlane_capture pinlane_capture;
+
+/**
  * A device: a GPU, or an emulated one. Any thread may use it. Objects made from it stay valid
  * after it is freed.
  */
@@ -439,6 +460,13 @@ typedef struct pinlane_file pinlane_file;
  * The caller's own work while it is being enqueued. `pinlane_foreign_end` ends it.
  */
 typedef struct pinlane_foreign pinlane_foreign;
+
+/**
+ * Captured work that can be launched again and again, as one operation. It holds the buffers that
+ * the work names: their memory stays until the graph is freed and its launches are complete, even
+ * if the buffers are freed before. Any thread may use it, one at a time.
+ */
+typedef struct pinlane_graph pinlane_graph;
 
 /**
  * Pairs of page-locked memory and device memory, which are copied in either direction as often as
@@ -3183,6 +3211,257 @@ pinlane_status pinlane_foreign_begin(const struct pinlane_stream *stream,
  */
 pinlane_status pinlane_foreign_end(struct pinlane_foreign *foreign,
                                    struct pinlane_ticket **ticket);
+
+/**
+ * Begins to capture work of `device`, and writes the capture to `capture`, which
+ * `pinlane_capture_finish` or `pinlane_capture_free` frees. It has a stream of its own, so it
+ * disturbs no other work, and no other work disturbs it. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `CUDA`; `UNSUPPORTED` inside a host function;
+ * `INVALID_VALUE` if `capture` is NULL.
+ *
+ * # Safety
+ *
+ * - `capture` is NULL or points to a variable.
+ */
+pinlane_status pinlane_capture_begin(const struct pinlane_device *device,
+                                     struct pinlane_capture **capture);
+
+/**
+ * Joins the capture of `stream` that other code has begun (PyTorch, for example), and writes a
+ * handle to `capture`: what it captures becomes a part of the other code's graph. The other code
+ * ends its capture as usual, after `pinlane_capture_finish`, whose graph holds the buffers and is
+ * launched between
+ * `pinlane_graph_foreign_begin` and `pinlane_foreign_end`. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `CUDA`; `STREAM_CAPTURING` if the capture is
+ * invalid; `INVALID_VALUE` if the stream is not being captured, or `capture` is NULL.
+ *
+ * # Safety
+ *
+ * - As long as the graph of the other code, or an executable graph of it, can be launched, the
+ *   capture or the graph that is made of it is not freed.
+ * - Each launch is made between `pinlane_graph_foreign_begin` and `pinlane_foreign_end`.
+ * - `capture` is NULL or points to a variable.
+ */
+pinlane_status pinlane_capture_join(const struct pinlane_stream *stream,
+                                    struct pinlane_capture **capture);
+
+/**
+ * Captures a copy of `bytes` from `source`, from `source_offset` on, to `destination`, from
+ * `destination_offset` on. Each launch reads `source` anew. The operations of a capture run one
+ * after the other. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `WRONG_DEVICE`, `FORKED_PROCESS`; `BUSY` if a call,
+ * or another capture or graph, uses a buffer in a way that conflicts: nothing was captured, and
+ * the capture goes on. `CUDA`, `DEVICE_LOST`, `STREAM_CAPTURING`: the capture has failed as a
+ * whole, so all later calls return the same, and `pinlane_capture_finish` makes no graph.
+ */
+pinlane_status pinlane_capture_upload(struct pinlane_capture *capture,
+                                      const struct pinlane_buffer *source,
+                                      size_t source_offset,
+                                      struct pinlane_device_buffer *destination,
+                                      size_t destination_offset,
+                                      size_t bytes);
+
+/**
+ * As `pinlane_capture_upload`, from device memory to page-locked memory.
+ *
+ * Statuses: as for `pinlane_capture_upload`.
+ */
+pinlane_status pinlane_capture_download(struct pinlane_capture *capture,
+                                        const struct pinlane_device_buffer *source,
+                                        size_t source_offset,
+                                        struct pinlane_buffer *destination,
+                                        size_t destination_offset,
+                                        size_t bytes);
+
+/**
+ * As `pinlane_capture_upload`, within the memory of the device. The two may be parts of one
+ * buffer.
+ *
+ * Statuses: as for `pinlane_capture_upload`; `INVALID_VALUE` if the two parts overlap.
+ */
+pinlane_status pinlane_capture_copy(struct pinlane_capture *capture,
+                                    const struct pinlane_device_buffer *source,
+                                    size_t source_offset,
+                                    struct pinlane_device_buffer *destination,
+                                    size_t destination_offset,
+                                    size_t bytes);
+
+/**
+ * Captures a kernel that repeats the `pattern_bytes` bytes at `pattern`, 1 to 64, over `bytes` of
+ * the buffer from `offset` on; `bytes` must be a multiple of `pattern_bytes`. The pattern may be
+ * reused when the call returns. Does not block.
+ *
+ * Statuses: as for `pinlane_capture_upload`; `LENGTH_MISMATCH`; `INVALID_VALUE` if `pattern` is
+ * NULL; `UNSUPPORTED` for patterns of more than 64 bytes.
+ *
+ * # Safety
+ *
+ * - `pattern` is NULL or points to `pattern_bytes` bytes.
+ */
+pinlane_status pinlane_capture_fill(struct pinlane_capture *capture,
+                                    struct pinlane_device_buffer *buffer,
+                                    size_t offset,
+                                    size_t bytes,
+                                    const void *pattern,
+                                    size_t pattern_bytes);
+
+/**
+ * Captures the caller's own work (a kernel, cuBLAS, NCCL, ...) on the `count` buffers of `uses`:
+ * writes the `cudaStream_t` that is being captured to `cuda_stream`. Enqueue the work there, or
+ * order it into that stream, before the next call on this capture. `uses` may be NULL if `count`
+ * is 0. Does not block.
+ *
+ * A call that cannot be captured makes the capture invalid: `pinlane_capture_finish`, if not an
+ * earlier call, returns `STREAM_CAPTURING` or `CUDA`.
+ *
+ * Statuses: as for `pinlane_capture_upload`; `INVALID_VALUE` if a pointer is NULL, or a use names
+ * no buffer, two, or an unknown access or flag.
+ *
+ * # Safety
+ *
+ * - The operations can be launched again. They read only buffers of `uses`, write only those with
+ *   `PINLANE_ACCESS_WRITE`, and stay inside them.
+ * - The caller neither ends the capture of the stream nor destroys it, and enqueues nothing there
+ *   after the next call on this capture.
+ * - `uses` is NULL or points to an array of `count` elements.
+ * - `cuda_stream` is NULL or points to a variable.
+ */
+pinlane_status pinlane_capture_foreign(struct pinlane_capture *capture,
+                                       const struct pinlane_use *uses,
+                                       size_t count,
+                                       void **cuda_stream);
+
+/**
+ * Ends the capture and writes its graph to `graph`, which `pinlane_graph_free` frees. Frees the
+ * capture, also if this fails: its buffers are then the program's again. An empty capture makes an
+ * empty graph. Waits for nothing: the first launch makes sure that earlier uses of the buffers are
+ * complete.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `INVALID_VALUE` if `graph` is NULL: the capture goes on. Why
+ * the capture failed, `FORKED_PROCESS`, `STREAM_CAPTURING`, `CUDA`: it has ended, without a graph.
+ *
+ * # Safety
+ *
+ * - `graph` is NULL or points to a variable.
+ */
+pinlane_status pinlane_capture_finish(struct pinlane_capture *capture,
+                                      struct pinlane_graph **graph);
+
+/**
+ * Gives up the capture; NULL is a no-op. Its buffers are the program's again. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a capture.
+ */
+pinlane_status pinlane_capture_free(struct pinlane_capture *capture);
+
+/**
+ * Begins a launch of work that was captured into a graph of other code, by `pinlane_capture_join`,
+ * and writes a handle for `pinlane_foreign_end` to `foreign`. Launch the other code's graph on the
+ * `cudaStream_t` of `stream`, then call `pinlane_foreign_end`. Until then other calls with the
+ * graph get `BUSY`. Otherwise as `pinlane_graph_launch`.
+ *
+ * Statuses: as for `pinlane_graph_launch`; `INVALID_VALUE` if `foreign` is NULL.
+ *
+ * # Safety
+ *
+ * - Until `pinlane_foreign_end`, the caller enqueues the graph that the work was captured into, or
+ *   an executable graph of it, once or more, on the stream; and no other work on the buffers.
+ * - `foreign` is NULL or points to a variable.
+ */
+pinlane_status pinlane_graph_foreign_begin(struct pinlane_graph *graph,
+                                           const struct pinlane_stream *stream,
+                                           struct pinlane_foreign **foreign);
+
+/**
+ * Launches all captured work on `stream`, any stream of the graph's device, as one operation that
+ * reads and writes what the work reads and writes: after conflicting uses of the buffers on any
+ * stream, and after earlier launches. Does not block. `ticket` may be NULL.
+ *
+ * First takes back the buffers that were lent. The cost does not depend on how many others there
+ * are.
+ *
+ * Statuses: `INVALID_HANDLE`, also if a buffer was freed while it was lent; `BUSY` if a buffer
+ * that was lent is in use by another call; `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`; `UNSUPPORTED` if other code has the executable graph: nothing was enqueued, and
+ * what was lent still is. `CUDA`, `DEVICE_LOST`: the contents of what the work writes are
+ * unspecified.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_graph_launch(struct pinlane_graph *graph,
+                                    const struct pinlane_stream *stream,
+                                    struct pinlane_ticket **ticket);
+
+/**
+ * Lends a buffer of the graph to the program until the next launch: until then every function takes
+ * it, as if no graph had it. `pinlane_buffer_read` and `pinlane_buffer_write`, for example, wait for
+ * the launches that use it, and copies are ordered after them. The next launch takes the buffer
+ * back. Buffers that the work only reads can be read without this. Does not block.
+ *
+ * A buffer that is freed while it is lent is lost to the graph, which can then only be freed.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if the graph does not name
+ * the buffer.
+ */
+pinlane_status pinlane_graph_lend_buffer(struct pinlane_graph *graph,
+                                         struct pinlane_buffer *buffer);
+
+/**
+ * As `pinlane_graph_lend_buffer`, for a buffer in device memory.
+ *
+ * Statuses: as for `pinlane_graph_lend_buffer`.
+ */
+pinlane_status pinlane_graph_lend_device_buffer(struct pinlane_graph *graph,
+                                                struct pinlane_device_buffer *buffer);
+
+/**
+ * Puts `replacement`, of the same size, in the place of `buffer` in all launches to come. `buffer`
+ * is the program's again, and knows of the launches that use it. Two buffers that take turns need
+ * one graph. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `LENGTH_MISMATCH`, `WRONG_DEVICE`, `FORKED_PROCESS`;
+ * `INVALID_VALUE` if the graph does not name `buffer`, or names `replacement`; `UNSUPPORTED` if
+ * other work than copies names the buffer, whose addresses are not known, or other code has the
+ * executable graph: nothing has changed. `CUDA`: if the addresses that were changed cannot be
+ * changed back either, launches get `UNSUPPORTED`.
+ */
+pinlane_status pinlane_graph_rebind_buffer(struct pinlane_graph *graph,
+                                           struct pinlane_buffer *buffer,
+                                           struct pinlane_buffer *replacement);
+
+/**
+ * As `pinlane_graph_rebind_buffer`, for buffers in the memory of one device.
+ *
+ * Statuses: as for `pinlane_graph_rebind_buffer`.
+ */
+pinlane_status pinlane_graph_rebind_device_buffer(struct pinlane_graph *graph,
+                                                  struct pinlane_device_buffer *buffer,
+                                                  struct pinlane_device_buffer *replacement);
+
+/**
+ * Writes the number of bytes that a launch moves or touches, at most, to `bytes`.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_graph_bytes(const struct pinlane_graph *graph, size_t *bytes);
+
+/**
+ * Frees the graph; NULL is a no-op. Returns at once, even in the middle of a launch. Its buffers
+ * are the program's again; the memory of those that were freed is reused when the device is done
+ * with it.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a graph.
+ */
+pinlane_status pinlane_graph_free(struct pinlane_graph *graph);
 
 /**
  * Makes a pool for `device` and writes it to `pool`. The caller frees it with `pinlane_pool_free`.
