@@ -15,13 +15,19 @@ pub trait Memory: Kind {
     type Buffer: GraphBuffer<Element = u8>;
 
     fn buffer(object: &Self::Object) -> &Self::Buffer;
+    /// Fails for memory that is only read.
+    fn check_writable(object: &mut Self::Object) -> Result<()>;
 }
 
 impl Memory for pinlane_buffer {
     type Buffer = PinnedBuf<u8>;
 
     fn buffer(object: &HostBuffer) -> &PinnedBuf<u8> {
-        &object.buffer
+        object.buffer()
+    }
+
+    fn check_writable(object: &mut HostBuffer) -> Result<()> {
+        object.writable().map(drop)
     }
 }
 
@@ -30,6 +36,10 @@ impl Memory for pinlane_device_buffer {
 
     fn buffer(object: &DeviceBuffer) -> &DeviceBuf<u8> {
         object
+    }
+
+    fn check_writable(_: &mut DeviceBuffer) -> Result<()> {
+        Ok(())
     }
 }
 
@@ -54,7 +64,11 @@ impl<H: Memory> Hold<H> {
     fn new(handle: *const H, writes: bool) -> Result<Self> {
         Ok(match writes {
             false => Hold::Shared(handle::get_counted(handle)?),
-            true => Hold::Alone(handle::get_counted(handle)?),
+            true => {
+                let mut alone: Counted<Alone<H>> = handle::get_counted(handle)?;
+                H::check_writable(&mut alone)?;
+                Hold::Alone(alone)
+            }
         })
     }
 }
@@ -67,21 +81,21 @@ impl<H: Memory> Held<H> {
         Ok(held)
     }
 
-    /// The work writes the buffer, too. If others read it now, nothing changes.
+    /// The work writes the buffer, too. Fails if others read it now, or it is only read.
     pub(super) fn take_alone(&mut self, handle: *const H) -> Result<()> {
-        let shared = match std::mem::replace(&mut self.hold, Hold::Lent) {
-            Hold::Shared(shared) => shared,
-            other => {
-                self.hold = other;
-                return Ok(());
-            }
-        };
-        let (hold, upgraded) = match handle::upgrade(shared, handle) {
-            Ok(alone) => (Hold::Alone(alone), Ok(())),
-            Err((shared, error)) => (Hold::Shared(shared), Err(error)),
+        let (hold, taken) = match std::mem::replace(&mut self.hold, Hold::Lent) {
+            Hold::Shared(shared) => match handle::upgrade(shared, handle) {
+                Ok(alone) => (Hold::Alone(alone), Ok(())),
+                Err((shared, error)) => (Hold::Shared(shared), Err(error)),
+            },
+            other => (other, Ok(())),
         };
         self.hold = hold;
-        upgraded
+        taken?;
+        match &mut self.hold {
+            Hold::Alone(alone) => H::check_writable(alone),
+            _ => Ok(()),
+        }
     }
 
     /// Gives the buffer out. False if the program has it already.
