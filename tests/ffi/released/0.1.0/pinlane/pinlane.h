@@ -1106,7 +1106,7 @@ typedef struct pinlane_pool_options {
   /**
    * The budget: the most that the pool may page-lock at a time, in bytes; at least a page of
    * 4096. By default half of the machine's memory, or of what the process's control groups allow
-   * if that is less.
+   * if that is less; and while the system refuses to page-lock that much, what it allows.
    */
   size_t max_bytes;
   /**
@@ -1157,7 +1157,8 @@ typedef struct pinlane_pool_stats {
    */
   size_t size;
   /**
-   * The budget.
+   * The budget. If it is the default one, and the system has just refused to page-lock more,
+   * what the system allows.
    */
   size_t max_bytes;
   /**
@@ -2205,6 +2206,30 @@ pinlane_status pinlane_buffer_register(const struct pinlane_device *device,
                                        void *memory,
                                        size_t bytes,
                                        struct pinlane_buffer **buffer);
+
+/**
+ * Page-locks `bytes` of the caller's own memory, from `memory` on, as a source of uploads: memory
+ * that nothing changes, which may be mapped for reading only, such as a file or a constant
+ * (`cudaHostRegister` with `cudaHostRegisterReadOnly`). Otherwise as `pinlane_buffer_register`.
+ * Each upload takes the bytes from there, and no thread of the host copies them. Calls that would
+ * write to the buffer return `INVALID_VALUE`. `pinlane_buffer_read` waits for nothing.
+ *
+ * A device without `cudaDevAttrHostRegisterReadOnlySupported` registers memory that is mapped
+ * writable, and refuses other memory: upload that with `pinlane_upload_slice`.
+ *
+ * Statuses: as for `pinlane_buffer_register`; `UNSUPPORTED` also for memory that is mapped for
+ * reading only, on a device that cannot register it.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ * - `bytes` from `memory` on can be read, and do not change, until `pinlane_buffer_free` returns
+ *   `PINLANE_STATUS_OK`.
+ */
+pinlane_status pinlane_buffer_register_read_only(const struct pinlane_device *device,
+                                                 const void *memory,
+                                                 size_t bytes,
+                                                 struct pinlane_buffer **buffer);
 
 /**
  * Writes the address of the bytes to `data`, for reading. Blocks until every pending device write
