@@ -3451,10 +3451,10 @@ pinlane_status pinlane_graph_launch(struct pinlane_graph *graph,
                                     struct pinlane_ticket **ticket);
 
 /**
- * Lends a buffer of the graph to the program until the next launch: until then every function takes
- * it, as if no graph had it. `pinlane_buffer_read` and `pinlane_buffer_write`, for example, wait for
- * the launches that use it, and copies are ordered after them. The next launch takes the buffer
- * back. Buffers that the work only reads can be read without this. Does not block.
+ * Lends a buffer of the graph to the program until the next launch: until then every function
+ * takes it, as if no graph had it. `pinlane_buffer_read` and `pinlane_buffer_write`, for example,
+ * wait for the launches that use it, and copies are ordered after them. The next launch takes the
+ * buffer back. Buffers that the work only reads can be read without this. Does not block.
  *
  * A buffer that is freed while it is lent is lost to the graph, which can then only be freed.
  *

@@ -56,7 +56,7 @@ impl Capture {
 
     /// # Safety
     ///
-    /// * As for [`graph::Capture::foreign`]: the work is enqueued on the stream before the next call.
+    /// * As for [`graph::Capture::foreign`], until the next call on the capture.
     unsafe fn foreign(&mut self, uses: &[pinlane_use]) -> Result<*mut c_void> {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for named in each_once(uses)? {
