@@ -123,11 +123,14 @@ pub(super) fn get_counted<H: Kind, const SHARES: bool>(
     H::table().enter_counted(entry(handle)?).map_err(|miss| missed(miss, handle))
 }
 
+/// A shared call that could not become exclusive, and why.
+type StillShared<H> = (Counted<Inside<H>>, Error);
+
 /// Makes a shared call exclusive; or gives it back, if others are inside or the handle was freed.
 pub(super) fn upgrade<H: Kind>(
     shared: Counted<Inside<H>>,
     handle: *const H,
-) -> Result<Counted<Alone<H>>, (Counted<Inside<H>>, Error)> {
+) -> Result<Counted<Alone<H>>, StillShared<H>> {
     shared.upgrade().map_err(|(shared, miss)| (shared, missed(miss, handle)))
 }
 
