@@ -18,7 +18,9 @@ mod kernels;
 mod races;
 mod rig;
 
-use pinlane::driver::{CopyKind, HostFlags, Item, Poll, RawStream, reference};
+use common::mapping::Mapping;
+use pinlane::CudaCode;
+use pinlane::driver::{Attribute, CopyKind, HostFlags, Item, Poll, RawStream, reference};
 use rig::{BYTES, on_each_driver, patiently};
 
 fn sample(length: usize, salt: u8) -> Vec<u8> {
@@ -290,6 +292,31 @@ fn rule_21_registered_memory_takes_part_in_copies() {
             rig.driver.host_unregister(ptr).unwrap();
         }
         assert_eq!(rig.contents(a), owned);
+    });
+}
+
+/// As other code maps the weights of a model.
+#[test]
+fn rule_21_memory_that_is_mapped_for_reading_only_needs_its_flag_and_is_a_source_only() {
+    on_each_driver(|rig| {
+        let contents = sample(BYTES, 3);
+        let mapping = Mapping::new(&contents);
+        let ptr = NonNull::from(mapping.as_ref()).cast::<u8>();
+        let (stream, a, plain) = (rig.stream(false), rig.memory(), HostFlags::default());
+        let supported = Attribute::HostRegisterReadOnly;
+        assert_eq!(rig.driver.attribute(rig.device, supported), Ok(1));
+        // SAFETY: the range is mapped until it is unregistered, and nothing writes to it: a call
+        // that would fails.
+        unsafe {
+            let refused = rig.driver.host_register(rig.device, ptr, BYTES, plain);
+            assert_eq!(refused, Err(CudaCode::INVALID_VALUE));
+            let flags = HostFlags { read_only: true, ..plain };
+            rig.driver.host_register(rig.device, ptr, BYTES, flags).unwrap();
+            rig.driver.copy_h2d(stream, a, ptr.as_ptr(), BYTES).unwrap();
+            rig.synchronize(stream);
+            rig.driver.host_unregister(ptr).unwrap();
+        }
+        assert_eq!(rig.contents(a), contents);
     });
 }
 

@@ -164,6 +164,49 @@ fn rule_04_faults_at_every_point_free_nothing_in_use() {
     at_every_call("registered memory", &two_devices(), 150, owns);
 }
 
+/// Memory that is only read, on two streams, while calls fail: each owner is dropped or given back,
+/// or leaks and is counted.
+fn uploads(run: &Run) -> usize {
+    let rig = Rig::on(run.emulator.clone(), 4);
+    let (other, mut gpu) = (rig.device.stream().unwrap(), rig.gpu());
+    let mut drops: Vec<Box<dyn Fn() -> usize>> = Vec::new();
+    run.begin();
+    for value in 2..6 {
+        let (owner, dropped) = counted(value);
+        drops.push(Box::new(dropped));
+        let registered = match rig.device.register_read_only(owner) {
+            Ok(registered) => registered,
+            Err(refused) => {
+                assert_eq!(refused.value.elements, [value; LEN]);
+                run.explains(&refused.error);
+                continue;
+            }
+        };
+        let up = [&rig.stream, &other].map(|stream| stream.upload(&registered, &mut gpu).map(drop));
+        run.explains_all(up);
+        assert_eq!(*registered, [value; LEN], "read, whatever fails");
+        if value % 2 == 0 {
+            continue; // dropped, in use
+        }
+        match registered.into_inner() {
+            Ok(mut owner) => owner.elements.fill(!value),
+            Err(refused) => run.explains(&refused.error),
+        }
+    }
+    run.end();
+    let kept = rig.device.quarantined_bytes();
+    let gone: usize = drops.iter().map(|drops| drops()).sum();
+    assert_eq!(gone + kept / BYTES, drops.len());
+    let Rig { device, .. } = rig;
+    drop((gpu, other));
+    device.quarantined_bytes()
+}
+
+#[test]
+fn rule_24_faults_at_every_point_lose_no_owner_of_memory_to_read() {
+    at_every_call("memory to read only", &two_devices(), 150, uploads);
+}
+
 /// Uploads the view, overwrites it, and begins to download it again.
 fn there_and_back(
     streams: [&Stream; 2],

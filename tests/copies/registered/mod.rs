@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinlane::driver::{Call, HostFlags};
 use pinlane::emulated::{Execution, Fault};
-use pinlane::{CudaCode, Device, ErrorKind, Refused, memory::HostMemory};
+use pinlane::memory::{HostMemory, ReadOnlyMemory};
+use pinlane::{CudaCode, Device, ErrorKind, Refused};
 
 use crate::common::support::{LEN, Rig, eventually, watched};
 
@@ -43,6 +44,15 @@ unsafe impl HostMemory for Counted {
 
     fn elements(&mut self) -> &mut [u32] {
         &mut self.elements
+    }
+}
+
+// SAFETY: as above; nothing writes to them until the owner is given back or drops.
+unsafe impl ReadOnlyMemory for Counted {
+    type Element = u32;
+
+    fn elements(&self) -> &[u32] {
+        &self.elements
     }
 }
 
