@@ -210,6 +210,10 @@ fn cpp_programs_that_must_not_compile_do_not() {
                stream.upload(pinlane::pinned_span(constants), gpu);\
                stream.download(gpu, pinlane::pinned_span(values));\
                stream.foreign(pinlane::reading(read_only), pinlane::writing(gpu), [](void*) {{}});\
+               pinlane::capture capture(device); capture.upload(host, gpu.slice(0, 1));\
+               capture.foreign(pinlane::reading(read_only), pinlane::writing(gpu), [](void*) {{}});\
+               pinlane::graph graph = capture.finish(); graph.lend(read_only);\
+               graph.rebind(gpu, read_only); graph.launch(stream);\
                pinlane::span<const float> all(constants); all = values;\
                (void)host.read(); (void)host.write(); (void)gpu.address();\
                (void)device; (void)read_only; (void)doubles; }}\n"
@@ -300,6 +304,15 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "stream.foreign(pinlane::writing(read_only), [](void*) {})",
         "stream.foreign(pinlane::writing(gpu), [](int) {})",
         "stream.fill(read_only, 1.0f)",
+        "pinlane::capture(device).upload(host, doubles)",
+        "pinlane::capture(device).upload(host, read_only)",
+        "pinlane::capture(device).upload(values, gpu)",
+        "pinlane::capture(device).upload(gpu, gpu)",
+        "pinlane::capture(device).fill(read_only, 1.0f)",
+        "pinlane::capture(device).foreign(gpu, [](void*) {})",
+        "pinlane::capture copy = pinlane::capture(); pinlane::capture other = copy",
+        "pinlane::graph().lend(pinlane::pinned_buffer<float>())",
+        "pinlane::graph().rebind(host, gpu)",
         "stream.checksum(gpu, doubles)",
         "const auto& shared = host; (void)shared.write()",
         "host.read()[0] = 1.0f",
