@@ -34,8 +34,8 @@ pub struct HostBuffer {
 impl HostBuffer {
     /// A buffer that owns its memory.
     #[inline(always)]
-    pub(super) fn new(buffer: PinnedBuf<u8>, purpose: Purpose) -> Self {
-        HostBuffer { buffer, purpose, lent: None }
+    pub(super) fn new(buffer: PinnedBuf<u8>) -> Self {
+        HostBuffer { buffer, purpose: Purpose::Any, lent: None }
     }
 
     /// The buffer, to be read.
@@ -96,7 +96,7 @@ impl HostBuffer {
 /// Why memory that is only read is not written.
 #[cold]
 fn to_read() -> Error {
-    let what = "the buffer is only read: it was registered as such, or is a read-only tensor";
+    let what = "the buffer is only read: it was registered as such";
     invalid(what, "write to another buffer, such as one of pinlane_buffer_alloc")
 }
 
@@ -119,7 +119,7 @@ impl Out<*mut pinlane_buffer> {
     ) -> pinlane_status {
         self.give(function, || {
             // `ManuallyDrop` leaks it after a panic, but avoids a copy through memory.
-            let buffer = HostBuffer::new(how(&*handle::get(pool)?)?, Purpose::Any);
+            let buffer = HostBuffer::new(how(&*handle::get(pool)?)?);
             Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer)))
         })
     }
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_async(
         let user = User(user);
         let call = move |status, buffer: Option<_>| {
             let buffer = buffer.map_or(std::ptr::null_mut(), |buffer| {
-                let object = HostBuffer::new(buffer, Purpose::Any);
+                let object = HostBuffer::new(buffer);
                 HostBuffer::into_handle(ManuallyDrop::new(object))
             });
             // SAFETY: the caller's precondition on `allocated`.

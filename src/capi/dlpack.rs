@@ -13,7 +13,6 @@ use crate::dlpack::{
     DataType, Imported, Layout, LegacyTensor as DLManagedTensor,
     ManagedTensor as DLManagedTensorVersioned, Place, from_legacy, to_legacy,
 };
-use crate::memory::Purpose;
 use crate::stream::Stream;
 
 /// Consumers of the tensor must not write to it.
@@ -233,7 +232,7 @@ pub unsafe extern "C" fn pinlane_buffer_from_dlpack(
         match device.register(imported) {
             Ok(registered) => {
                 let buffer = registered.into_buffer();
-                let object = HostBuffer::new(buffer, Purpose::Any);
+                let object = HostBuffer::new(buffer);
                 Ok(HostBuffer::into_handle(ManuallyDrop::new(object)))
             }
             Err(refused) => {

@@ -289,7 +289,6 @@ mod tests {
     use super::*;
     use crate::capi::buffer::HostBuffer;
     use crate::error::Remedy;
-    use crate::memory::Purpose;
 
     fn c_message() -> String {
         // SAFETY: the pointer is a NUL-terminated string, valid until this thread's next call.
@@ -352,7 +351,7 @@ mod tests {
         let now = std::time::Duration::ZERO;
         let not_ready = [pool.try_alloc::<u8>(1).err(), host.try_read().err()];
         let timed_out = [pool.alloc_timeout::<u8>(1, now).err(), ticket.wait_timeout(now).err()];
-        let handle = handle::create::<pinlane_buffer>(HostBuffer::new(host, Purpose::Any));
+        let handle = handle::create::<pinlane_buffer>(HostBuffer::new(host));
         let inside = handle::get(handle).expect("live");
         let busy = [handle::get_mut(handle).err()];
         drop(inside);

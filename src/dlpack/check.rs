@@ -79,8 +79,14 @@ pub(super) fn fits(
     Err(Error::new(ErrorKind::OutOfRange, operation, what, remedy))
 }
 
-/// The address and the number of the bytes of a caller's tensor, which must be without gaps and
-/// writable.
+/// Whether a tensor's elements must be writable.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Need {
+    Writable,
+    Readable,
+}
+
+/// The address and the number of the bytes of a caller's tensor, which must be without gaps.
 ///
 /// # Safety
 ///
@@ -88,9 +94,10 @@ pub(super) fn fits(
 pub(super) unsafe fn bytes_of(
     operation: &'static str,
     managed: &ManagedTensor,
+    need: Need,
 ) -> Result<(*mut u8, usize)> {
     // SAFETY: the precondition.
-    let (first, rows) = unsafe { rows_of(operation, managed) }?;
+    let (first, rows) = unsafe { rows_of(operation, managed, need) }?;
     if rows.is_empty() || rows.is_dense() {
         return Ok((first, rows.elements()));
     }
@@ -100,8 +107,8 @@ pub(super) unsafe fn bytes_of(
     Err(Error::invalid(operation, what, remedy))
 }
 
-/// The address of a caller's tensor, which must be writable, and where the rows of its bytes lie,
-/// in bytes. They are as few as there can be: one row if there are no gaps.
+/// The address of a caller's tensor, and where the rows of its bytes lie, in bytes. They are as few
+/// as there can be: one row if there are no gaps.
 ///
 /// # Safety
 ///
@@ -109,16 +116,17 @@ pub(super) unsafe fn bytes_of(
 pub(super) unsafe fn rows_of(
     operation: &'static str,
     managed: &ManagedTensor,
+    need: Need,
 ) -> Result<(*mut u8, Strides)> {
     let refused = |what, remedy: &'static str| Err(Error::invalid(operation, what, remedy));
     if managed.version.major != VERSION.major {
         let what = format!("a tensor of DLPack {}", managed.version.major);
         return refused(what, "ask the producer for version 1, and call this tensor's deleter");
     }
-    if managed.flags & ManagedTensor::READ_ONLY != 0 {
+    if managed.flags & ManagedTensor::READ_ONLY != 0 && need == Need::Writable {
         return refused("the tensor is read-only".to_owned(), "copy it to a buffer");
     }
-    let known = ManagedTensor::COPIED | ManagedTensor::PADDED;
+    let known = ManagedTensor::READ_ONLY | ManagedTensor::COPIED | ManagedTensor::PADDED;
     if managed.flags & !known != 0 {
         let what = format!("a tensor with the flags {:#x}", managed.flags);
         return refused(what, "pass a tensor without flags that DLPack 1.1 does not know");

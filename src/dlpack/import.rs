@@ -7,12 +7,12 @@
 
 use std::ptr::NonNull;
 
-use super::check::{bytes_of, rows_of};
+use super::check::{Need, bytes_of, rows_of};
 use super::export::place_of;
 use super::{ManagedTensor, Place, delete};
 use crate::driver::DevicePtr;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{DeviceBuf, HostMemory, Strides};
+use crate::memory::{DeviceBuf, HostMemory, ReadOnlyMemory, Strides};
 use crate::process::call_user;
 use crate::stream::Stream;
 use crate::sync::sanitizer::theirs;
@@ -64,7 +64,7 @@ impl Imported {
         // SAFETY: live, by the precondition.
         let managed = unsafe { tensor.as_ref() };
         // SAFETY: as above.
-        let memory = unsafe { bytes_of(OPERATION, managed) }?;
+        let memory = unsafe { bytes_of(OPERATION, managed, Need::Writable) }?;
         Self::of(OPERATION, tensor, memory)
     }
 
@@ -102,7 +102,7 @@ impl Imported {
         // SAFETY: live, by the precondition.
         let managed = unsafe { tensor.as_ref() };
         // SAFETY: as above.
-        let (first, rows) = unsafe { rows_of(OPERATION, managed) }?;
+        let (first, rows) = unsafe { rows_of(OPERATION, managed, Need::Writable) }?;
         let bytes = rows.extent().unwrap_or(0);
         Ok((Self::of(OPERATION, tensor, (first, bytes))?, rows))
     }
@@ -153,6 +153,55 @@ unsafe impl HostMemory for Imported {
     }
 }
 
+/// A tensor of another library in host memory that is only read, such as one with the flag
+/// [`READ_ONLY`](ManagedTensor::READ_ONLY): give it to
+/// [`Device::register_read_only`](crate::Device::register_read_only). Otherwise as [`Imported`].
+pub struct ImportedReadOnly(Imported);
+
+impl ImportedReadOnly {
+    /// Takes over a tensor of DLPack version 1. It must be in host memory, and without gaps.
+    ///
+    /// # Safety
+    ///
+    /// * `tensor` is live, the caller owns it, and its deleter may be called on any thread.
+    /// * Until the deleter is called, its elements do not change. They are initialised.
+    /// * If it is of type `kDLCUDAHost`, it is page-locked until then, for all devices.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidValue`] for any other tensor, which the caller keeps.
+    pub unsafe fn new(tensor: NonNull<ManagedTensor>) -> Result<Self> {
+        const OPERATION: &str = "ImportedReadOnly::new";
+        // SAFETY: live, by the precondition.
+        let managed = unsafe { tensor.as_ref() };
+        // SAFETY: as above.
+        let memory = unsafe { bytes_of(OPERATION, managed, Need::Readable) }?;
+        Imported::of(OPERATION, tensor, memory).map(ImportedReadOnly)
+    }
+
+    /// Gives the tensor back to the caller.
+    #[must_use]
+    pub fn into_raw(self) -> NonNull<ManagedTensor> {
+        self.0.into_raw()
+    }
+}
+
+// SAFETY: the producer keeps the memory in place until the deleter is called, which dropping does.
+// Its bytes do not change, by the precondition of `new`.
+unsafe impl ReadOnlyMemory for ImportedReadOnly {
+    type Element = u8;
+
+    fn elements(&self) -> &[u8] {
+        // SAFETY: the bytes of the tensor are initialised and do not change, by the precondition of
+        // `new`; `bytes_of` has checked their number.
+        unsafe { std::slice::from_raw_parts(self.0.first.as_ptr(), self.0.bytes) }
+    }
+
+    fn is_page_locked(&self) -> bool {
+        self.0.page_locked
+    }
+}
+
 impl Stream {
     /// Takes over a tensor of another library in device memory, as bytes. Later uses of the buffer
     /// wait for all work on this stream, so use the stream that you passed to the producer. The
@@ -175,7 +224,7 @@ impl Stream {
         // SAFETY: live, by the precondition.
         let managed = unsafe { tensor.as_ref() };
         // SAFETY: as above.
-        let memory = unsafe { bytes_of(OPERATION, managed) }?;
+        let memory = unsafe { bytes_of(OPERATION, managed, Need::Writable) }?;
         self.import_memory(OPERATION, tensor, managed.tensor.device, memory)
     }
 
@@ -198,7 +247,7 @@ impl Stream {
         // SAFETY: live, by the precondition.
         let managed = unsafe { tensor.as_ref() };
         // SAFETY: as above.
-        let (first, rows) = unsafe { rows_of(OPERATION, managed) }?;
+        let (first, rows) = unsafe { rows_of(OPERATION, managed, Need::Writable) }?;
         let memory = (first, rows.extent().unwrap_or(0));
         let buffer = self.import_memory(OPERATION, tensor, managed.tensor.device, memory)?;
         Ok((buffer, rows))

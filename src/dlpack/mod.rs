@@ -51,7 +51,7 @@ use std::mem::offset_of;
 use std::ptr::NonNull;
 
 pub use export::Layout;
-pub use import::Imported;
+pub use import::{Imported, ImportedReadOnly};
 pub use legacy::{LegacyTensor, from_legacy, to_legacy};
 
 /// The version of a tensor's struct (`DLPackVersion`). Minor versions only add codes.

@@ -6,7 +6,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pinlane::dlpack::{self, DataType, Imported, Layout, ManagedTensor, Place, Tensor};
+use pinlane::dlpack::{
+    self, DataType, Imported, ImportedReadOnly, Layout, ManagedTensor, Place, Tensor,
+};
 use pinlane::driver::Call;
 use pinlane::emulated::{Execution, Fault};
 use pinlane::{CudaCode, ErrorKind, PinnedBuf};
@@ -185,6 +187,43 @@ fn an_imported_tensor_is_deleted_when_its_last_use_is_complete() {
         drop(registered);
         assert!(upload.is_done().unwrap() && deletions.load(Ordering::Relaxed) == 1);
         assert_eq!(memory, [1; BLOCK]);
+        rig.assert_no_misuse();
+    });
+}
+
+/// Its memory is a constant, which nothing could write to.
+#[test]
+fn a_read_only_tensor_is_a_source_of_uploads() {
+    static TABLE: [u8; BLOCK] = [6; BLOCK];
+    on_lazy_machines(1, |rig| {
+        for (kind, blocks) in [(Place::CPU, 1), (Place::CUDA_HOST, 0)] {
+            let place = Place { device_type: kind, device_id: 0 };
+            let data = TABLE.as_ptr().cast_mut().cast();
+            let (mut tensor, deletions) = Producer::make(data, place);
+            // SAFETY: a live tensor, which only this test has.
+            unsafe { tensor.as_mut() }.flags = ManagedTensor::READ_ONLY;
+            // SAFETY: as above; it is refused.
+            let refused = unsafe { Imported::new(tensor) }.err().unwrap();
+            assert!(refused.to_string().contains("the tensor is read-only"), "{refused}");
+            // SAFETY: as above; its memory does not change.
+            let imported = unsafe { ImportedReadOnly::new(tensor) }.unwrap();
+            let before = rig.emulator.usage().host_blocks;
+            let registered = rig.device.register_read_only(imported).unwrap();
+            assert_eq!(rig.emulator.usage().host_blocks, before + blocks);
+            if kind == Place::CPU {
+                let mut gpu = rig.device.alloc::<u8>(BLOCK).unwrap();
+                rig.stream.upload(&registered, &mut gpu).unwrap();
+                drop(registered);
+                let mut found = vec![0; BLOCK];
+                rig.stream.download_slice(&gpu, &mut found).unwrap();
+                assert_eq!(found, TABLE);
+            } else {
+                let _ = registered.into_inner().unwrap().into_raw();
+                assert_eq!(deletions.load(Ordering::Relaxed), 0);
+                deleted(tensor);
+            }
+            assert_eq!(deletions.load(Ordering::Relaxed), 1);
+        }
         rig.assert_no_misuse();
     });
 }
