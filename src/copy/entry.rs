@@ -145,6 +145,11 @@ impl<'a> Entry<'a> {
         self.pinned.is_some()
     }
 
+    /// Whether its host side is memory, and no source or sink.
+    pub(super) fn is_memory(&self) -> bool {
+        self.far.is_none()
+    }
+
     #[inline]
     pub(super) fn host(&self) -> *mut u8 {
         self.host

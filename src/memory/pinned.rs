@@ -200,7 +200,12 @@ impl<T: Pod> PinnedBuf<T> {
 
     /// Announces that the host accesses all elements now, by their address.
     pub(crate) fn announce_access(&self, access: Access) {
-        self.region().announce_access(0..self.len * size_of::<T>(), access);
+        self.announce_access_to(0..self.len * size_of::<T>(), access);
+    }
+
+    /// As [`announce_access`](Self::announce_access), of a range of the bytes.
+    pub(crate) fn announce_access_to(&self, bytes: Range<usize>, access: Access) {
+        self.region().announce_access(bytes, access);
     }
 
     pub(super) fn region(&self) -> PinnedBytes<'_> {

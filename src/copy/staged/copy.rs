@@ -71,6 +71,9 @@ impl Engine {
         route: Route,
         workload: Workload,
     ) -> Result<Ticket> {
+        if route == Route::Copies && self.lands(&transfer) {
+            return self.land(transfer);
+        }
         self.staged(transfer, route, workload, &mut |_| {})
     }
 

@@ -18,7 +18,8 @@
 //!   copy     one transfer through slots       ring     the slots, and who may have them
 //!   units    how threads share it             layout   what lies where in a slot
 //!   queue    what was filled, what arrived    options  how long portions are, which stores
-//!   team     the threads                      simd     how they copy
+//!   landing  a download of one slice          simd     how threads copy
+//!   team     the threads
 //! ```
 //!
 //! A *transfer* is a whole copy. It is made in *portions*: each fills one slot, and is copied by
@@ -62,6 +63,7 @@
 //! enqueues a host function there, in the middle of a copy, the slots of that copy wait too.
 
 mod copy;
+mod landing;
 mod layout;
 mod options;
 mod queue;

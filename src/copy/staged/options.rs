@@ -101,6 +101,17 @@ setters! {
     }
 }
 
+/// How a download is cut. All are numbers of bytes, and multiples of those above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cuts {
+    /// What a thread copies at a time.
+    pub(super) chunk: usize,
+    /// What the device copies at a time.
+    pub(super) portion: usize,
+    /// What goes through a slot before it is used again.
+    pub(super) slot: usize,
+}
+
 /// How many portions of a copy that is written through the caches may be in flight: before another
 /// slot is opened, the oldest is waited for. With more, slots leave the caches before they are used
 /// again.
@@ -148,6 +159,19 @@ impl Staging {
         even.max(first_bytes).min(end).next_multiple_of(4096).min(slot_bytes)
     }
 
+    /// How a download of one slice is cut that is not long: in few portions, because each takes
+    /// microseconds to enqueue, and in chunks for all threads. Portions of about a MB are slow
+    /// where there are only four of them.
+    pub(super) fn cuts(&self, bytes: usize, threads: usize) -> Cuts {
+        let Staging { slot_bytes, first_bytes, unit_bytes, .. } = *self;
+        let portion = (bytes / 4).min(2 * first_bytes).max(bytes / 8);
+        let portion = portion.clamp(first_bytes / 2, 4 * first_bytes).min(slot_bytes).min(bytes);
+        let fair = (portion / threads).next_multiple_of(4096).clamp(8 << 10, 64 << 10);
+        let chunk = fair.min(unit_bytes).min(slot_bytes);
+        let portion = (portion / chunk).max(1) * chunk;
+        Cuts { chunk, portion, slot: slot_bytes / portion * portion }
+    }
+
     /// The bytes of a unit, so that a portion is work for all threads.
     pub(super) fn unit(&self, piece: usize, threads: usize) -> usize {
         (piece / (2 * threads)).next_multiple_of(4096).clamp(8 << 10, self.unit_bytes.max(8 << 10))
@@ -157,5 +181,27 @@ impl Staging {
     pub(super) fn stores_to_slot(&self, workload: Workload, bytes: usize) -> Stores {
         let is_long = bytes > self.streaming_bytes || workload == Workload::Ahead;
         if is_long { Stores::Cached } else { Stores::Streaming }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_fill_portions_and_portions_fill_slots() {
+        let small = Staging::new().slot_bytes(5000).ring_bytes(20_000).first_bytes(1024);
+        let odd = Staging::new().slot_bytes(70_001).first_bytes(9000).unit_bytes(1024);
+        for options in [Staging::new(), small.unit_bytes(3000), odd] {
+            options.check().expect("sound options");
+            for power in 0..25 {
+                for (bytes, threads) in [(1 << power, 1), ((3 << power) + 1, 8), (5 << power, 64)] {
+                    let cuts @ Cuts { chunk, portion, slot } = options.cuts(bytes, threads);
+                    assert!(chunk > 0 && portion % chunk == 0 && slot % portion == 0, "{cuts:?}");
+                    assert!(slot > 0 && slot <= options.slot_bytes, "{cuts:?}");
+                    assert!(chunk <= options.unit_bytes, "{cuts:?}");
+                }
+            }
+        }
     }
 }

@@ -265,6 +265,8 @@ struct Group {
     started: AtomicBool,
     /// How many seats the open jobs have for them. Spinning threads read it.
     seats: AtomicUsize,
+    /// How many threads look for work, and would see a seat at once.
+    spinning: AtomicUsize,
     /// Changed under the lock of the jobs.
     asleep: AtomicUsize,
     work: Condvar,
@@ -374,14 +376,16 @@ impl Team {
         }
         jobs.push(JobPtr(job));
         self.let_the_others_help(&jobs);
-        let wanted: [bool; GROUPS] = std::array::from_fn(|number| {
-            self.groups.get(number).is_some_and(|group| group.seats.load(Ordering::Relaxed) > 0)
+        let wanted: [usize; GROUPS] = std::array::from_fn(|number| {
+            self.groups.get(number).map_or(0, |group| group.seats.load(Ordering::Relaxed))
         });
         drop(jobs);
-        for (group, _) in self.groups.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+        for (group, wanted) in self.groups.iter().zip(wanted).filter(|(_, wanted)| *wanted > 0) {
             self.start(group);
-            if group.asleep.load(Ordering::Relaxed) > 0 {
-                group.work.notify_all();
+            // Waking takes the caller microseconds, and a thread that comes late is waited for.
+            let missing = wanted.saturating_sub(group.spinning.load(Ordering::Relaxed));
+            for _ in 0..missing.min(group.asleep.load(Ordering::Relaxed)) {
+                group.work.notify_one();
             }
         }
     }
@@ -455,14 +459,25 @@ impl Team {
         Some(*open)
     }
 
+    /// As [`take_seat`](Self::take_seat). Does not sleep for the lock: the threads of a group come
+    /// at the same moment, and each would be woken by the one before, microseconds later.
+    fn find_seat(&self, group: &Group) -> Option<JobPtr> {
+        while group.seats.load(Ordering::Relaxed) > 0 {
+            if let Some(jobs) = self.jobs.try_lock() {
+                return self.take_seat(&jobs, group);
+            }
+            std::hint::spin_loop();
+        }
+        None
+    }
+
     /// The loop of a helper thread.
     fn help(&self, group: &Group) {
         while !self.dismissed.load(Ordering::Acquire) {
             if !self.spin_for_work(group) {
                 self.sleep(group);
             }
-            let seat = self.take_seat(&self.jobs.lock(), group);
-            if let Some(JobPtr(job)) = seat {
+            if let Some(JobPtr(job)) = self.find_seat(group) {
                 // SAFETY: a seat was taken, so the caller waits until `inside` is counted down.
                 let job = unsafe { &*job };
                 // SAFETY: as above, and the work is alive as long as the job.
@@ -483,10 +498,13 @@ impl Team {
     /// there is a seat.
     fn spin_for_work(&self, group: &Group) -> bool {
         let start = Instant::now();
-        while !self.dismissed.load(Ordering::Acquire) {
+        group.spinning.fetch_add(1, Ordering::Relaxed);
+        let mut found = false;
+        while !found && !self.dismissed.load(Ordering::Acquire) {
             for _ in 0..64 {
-                if group.seats.load(Ordering::Acquire) > 0 {
-                    return true;
+                found = group.seats.load(Ordering::Acquire) > 0;
+                if found {
+                    break;
                 }
                 std::hint::spin_loop();
             }
@@ -494,7 +512,8 @@ impl Team {
                 break;
             }
         }
-        false
+        group.spinning.fetch_sub(1, Ordering::Relaxed);
+        found
     }
 
     fn sleep(&self, group: &Group) {

@@ -1,9 +1,12 @@
 //! One slice up and down, between every alignment, of every length up to three slots.
 
-use pinlane::emulated::Emulator;
-use pinlane::{Device, Result};
+use pinlane::driver::Call;
+use pinlane::emulated::{Emulator, Execution, Fault};
+use pinlane::{CudaCode, Device, Result};
 
-use super::support::{EXECUTIONS, SLOT, bytes, device, device_of, install_team, shared};
+use super::support::{
+    EXECUTIONS, SLOT, bytes, device, device_of, install_team, shared, tiny, upload,
+};
 
 /// Up and down again; nothing beside the range changes.
 fn roundtrip(device: &Device, length: usize, at_host: usize, at_device: usize) -> Result<()> {
@@ -60,6 +63,19 @@ fn a_team_shares_the_units_of_a_slot() {
     }
 }
 
+/// Its slots are used several times, also by a caller who copies alone.
+#[test]
+fn a_download_is_longer_than_the_ring() {
+    for (execution, options) in EXECUTIONS.into_iter().zip([tiny(), shared()]) {
+        let emulator = Emulator::builder().execution(execution).seed(3).build();
+        let device = device_of(&emulator, 0, options);
+        for bytes in [3 * SLOT + 5, 5 * SLOT, 8 * SLOT - 1, 8 * SLOT, 7 * (64 << 10) + 9] {
+            roundtrip(&device, bytes, 1, 2).expect("no faults");
+        }
+        assert_eq!(emulator.findings(), []);
+    }
+}
+
 /// Elements of several bytes are copied whole.
 #[test]
 fn elements_of_any_type() {
@@ -76,4 +92,34 @@ fn elements_of_any_type() {
     assert_eq!(error.kind(), pinlane::ErrorKind::LengthMismatch);
     let error = stream.download_slice(&gpu, &mut target[1..]).unwrap_err();
     assert_eq!(error.kind(), pinlane::ErrorKind::LengthMismatch);
+}
+
+/// A portion is in flight when the next one fails: its slot and its source are in use.
+#[test]
+fn what_a_failed_download_has_enqueued_stays_in_use() {
+    let emulator = Emulator::builder().execution(Execution::Lazy).seed(5).build();
+    let device = device(&emulator);
+    let source = bytes(3 * SLOT, 9);
+    let mut gpu = upload(&device, &source);
+    let other = upload(&device, &source);
+    let streams = [(); 2].map(|()| device.stream().unwrap());
+    let mut target = vec![0; 3 * SLOT];
+    // The slots exist, and all earlier work is done.
+    streams[0].download_slice(&other, &mut target).unwrap();
+    for freed in [false, true] {
+        emulator.inject(Fault::once(Call::CopyD2H, CudaCode::UNKNOWN).nth(2));
+        let error = streams[0].download_slice(&gpu, &mut target).unwrap_err();
+        assert!(error.to_string().contains("cudaErrorUnknown"), "{error}");
+        if freed {
+            // Freed as soon as the copy allows it.
+            gpu = upload(&device, &source);
+        } else {
+            streams[1].fill(&mut gpu, 7).unwrap();
+        }
+        // By way of the same slots.
+        streams[1].download_slice(&other, &mut target).unwrap();
+        assert_eq!(target, source);
+    }
+    drop((gpu, other));
+    assert_eq!(emulator.findings(), []);
 }
