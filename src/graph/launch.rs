@@ -89,17 +89,29 @@ impl Executable {
     }
 }
 
+impl Executable {
+    /// Destroys the graph, and then drops the buffers that it names. In a host function both happen
+    /// on another thread.
+    fn end(&mut self, named: Buffers) {
+        let Some(graph) = self.graph.take() else { return };
+        let end = move |(context, named): (Arc<Context>, Buffers)| {
+            if let Some(driver) = context.releaser() {
+                // SAFETY: the graph is live, and this was its last owner. A launch under way
+                // drains. A failure leaks it.
+                let _ = unsafe { driver.graph_destroy(graph) };
+            }
+            drop(named);
+        };
+        // Without a thread the graph leaks, as after a failure: nothing launches it.
+        on_ordinary_thread((Arc::clone(&self.context), named), end, |(_, named)| {
+            drop(std::mem::replace(named, Buffers::new()));
+        });
+    }
+}
+
 impl Drop for Executable {
     fn drop(&mut self) {
-        let Some(graph) = self.graph.take() else { return };
-        let end = move |context: Arc<Context>| {
-            let Some(driver) = context.releaser() else { return };
-            // SAFETY: the graph is live, and this was its last owner. A launch under way drains. A
-            // failure leaks it.
-            let _ = unsafe { driver.graph_destroy(graph) };
-        };
-        // Without a thread it leaks, as after a failure.
-        on_ordinary_thread(Arc::clone(&self.context), end, |_| {});
+        self.end(Buffers::new());
     }
 }
 
@@ -412,6 +424,8 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         self.tell_all();
+        let buffers = std::mem::replace(&mut self.buffers, Buffers::new());
+        self.executable.end(buffers);
     }
 }
 
