@@ -4,7 +4,7 @@
 //! cargo run --release --example transfers
 //! ```
 
-use pinlane::batch::Pairs;
+use pinlane::batch::{Pairs, Parts};
 use pinlane::file::FileReader;
 use pinlane::prefetch::Prefetch;
 use pinlane::staging::{CopyTeam, Staging};
@@ -25,6 +25,7 @@ pub fn all(device: &Device) -> Result<()> {
     batches(device, &stream)?;
     pairs(device, &stream)?;
     rows(device, &stream)?;
+    parts(device, &stream)?;
     strided(device, &stream)?;
     prefetched(device, &stream)?;
     let path = std::env::temp_dir().join(format!("pinlane-transfers-{}", std::process::id()));
@@ -96,6 +97,22 @@ fn rows(device: &Device, stream: &Stream) -> Result<()> {
     Ok(())
 }
 // ANCHOR_END: rows
+
+// ANCHOR: parts
+fn parts(device: &Device, stream: &Stream) -> Result<()> {
+    let pool = PinnedPool::builder(device).build()?;
+    let mut host = pool.alloc_zeroed::<f32>(1000)?;
+    let mut gpu = device.alloc::<f32>(1000)?;
+    stream.fill(&mut gpu, 1.0)?;
+    // 30 numbers from 0 to 700, 20 from 500 to 100, and 50 from 900 to 300.
+    let (from, to, lengths) = ([0, 500, 900], [700, 100, 300], [30, 20, 50]);
+    stream.download_parts(&gpu, &mut host, Parts::new(&from, &to, &lengths))?;
+    stream.upload_parts(&host, &mut gpu, Parts::of_length(&[0, 100], &[500, 20], 10))?;
+
+    assert_eq!(host.read()?.iter().sum::<f32>(), 100.0);
+    Ok(())
+}
+// ANCHOR_END: parts
 
 // ANCHOR: strided
 fn strided(device: &Device, stream: &Stream) -> Result<()> {

@@ -65,6 +65,7 @@
 #include "cpp/host_batch.hpp"
 #include "cpp/mode.hpp"
 #include "cpp/pairs.hpp"
+#include "cpp/parts.hpp"
 #include "cpp/pool.hpp"
 #include "cpp/prefetch.hpp"
 #include "cpp/recording.hpp"

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::items::{BatchItem, Download, Upload};
+use super::items::{BatchItem, Download, HostSide, Upload};
 use crate::copy::direct::Lists;
 use crate::copy::entry::Entry;
 use crate::copy::route::Route;
@@ -57,6 +57,16 @@ impl Prepared<'_> {
 }
 
 impl<'a> List<'a> {
+    /// Parts of `host`, each as long as its device memory.
+    pub(super) fn of(entries: Vec<Entry<'a>>, host: &HostSide<'a>) -> Self {
+        let is_pinned = vec![host.pinned.is_some(); entries.len()];
+        let (pinned, pageable) = match host.pinned {
+            Some(_) => (entries, Vec::new()),
+            None => (Vec::new(), entries),
+        };
+        List { pageable, pinned, has_slices: host.is_slice, is_pinned, ..Self::default() }
+    }
+
     #[inline]
     pub(super) fn push(&mut self, BatchItem { entry, host_bytes, is_slice }: BatchItem<'a>) {
         if host_bytes != entry.bytes() {

@@ -11,6 +11,7 @@ mod items;
 mod list;
 mod on_device;
 mod pairs;
+mod parts;
 mod rows;
 mod strided;
 
@@ -18,13 +19,14 @@ pub use self::items::{DeviceCopy, Download, HostSlice, HostSliceMut, Upload};
 pub use self::list::{Downloads, Uploads};
 use self::list::{List, Prepared};
 pub use self::pairs::Pairs;
+pub use self::parts::Parts;
 pub use self::rows::Indices;
 pub use crate::copy::route::Route;
 
 use crate::copy::direct;
 use crate::copy::entry::{Direction, Entry};
 use crate::copy::order::Door;
-use crate::copy::route::{Abilities, Between};
+use crate::copy::route::{Abilities, Between, Group};
 use crate::copy::staged::refuse_inside;
 use crate::copy::staged::team::Workload;
 use crate::copy::transfer::{Transfer, check_disjoint};
@@ -279,18 +281,28 @@ impl<'e, 'a> Batch<'e, 'a> {
     fn routes(&self, abilities: Abilities, forced: Option<Route>) -> Result<[Route; 2]> {
         let route = |transfer: &Option<Transfer<'_, '_>>, between| {
             let Some(transfer) = transfer else { return Ok(Route::Copies) };
-            let (door, group) = (transfer.door, transfer.survey.group);
-            match forced {
-                None => Ok(abilities.choose(door.stream, between, group)),
-                Some(route) if abilities.allow(route, door.stream) => Ok(route),
-                Some(route) => Err(Error::new(
-                    ErrorKind::Unsupported,
-                    door.operation,
-                    format!("the route \"{route}\" is not possible on this device and stream"),
-                    "choose another route, or none",
-                )),
-            }
+            chosen_route(transfer.door, abilities, between, transfer.survey.group, forced)
         };
         Ok([route(&self.pinned, Between::PageLocked)?, route(&self.pageable, Between::Slots)?])
+    }
+}
+
+/// The caller's route, if there is one, or else the one that is fastest by rule.
+fn chosen_route(
+    door: Door<'_>,
+    abilities: Abilities,
+    between: Between,
+    group: Group,
+    forced: Option<Route>,
+) -> Result<Route> {
+    match forced {
+        None => Ok(abilities.choose(door.stream, between, group)),
+        Some(route) if abilities.allow(route, door.stream) => Ok(route),
+        Some(route) => Err(Error::new(
+            ErrorKind::Unsupported,
+            door.operation,
+            format!("the route \"{route}\" is not possible on this device and stream"),
+            "choose another route, or none",
+        )),
     }
 }

@@ -10,7 +10,7 @@ use super::order::Door;
 use super::route::Route;
 use super::staged::share::share;
 use super::transfer::Transfer;
-use crate::driver::{DevicePtr, Driver, Item};
+use crate::driver::{DevicePtr, Driver, Item, Ordinal};
 use crate::error::Result;
 use crate::memory::sealed::Sealed;
 use crate::memory::{DeviceBytes, PinnedBuf, PinnedBytes};
@@ -20,7 +20,7 @@ use crate::timeline::Fencing;
 
 /// From this many items on, several threads write the list, and the device begins with the first
 /// half.
-const SEVERAL: usize = 2048;
+pub(crate) const SEVERAL: usize = 2048;
 
 /// Copies page-locked bytes, as many as `device` has: checks, waits, enqueues and records. The
 /// host's begin at that address in that block.
@@ -224,6 +224,23 @@ fn pieces(direction: Direction, entry: &Entry<'_>) -> impl Iterator<Item = Item>
 
 /// Writes the first item of each entry.
 fn write_heads(direction: Direction, items: &mut [Item], entries: &[Entry<'_>], has_pieces: bool) {
+    assert_eq!(items.len(), entries.len());
+    let device = entries.first().map_or(0, |entry| entry.device.context().ordinal());
+    write_items(device, items, &|n| {
+        let entry = &entries[n];
+        let first = || pieces(direction, entry).next();
+        let cut = (has_pieces && entry.has_pieces()).then(first).flatten();
+        let whole = || direction.item(entry.host(), entry.device.ptr(), entry.bytes());
+        cut.unwrap_or_else(whole)
+    });
+}
+
+/// Writes each item of a kernel's list for `device`; `item` gives it by its number.
+pub(crate) fn write_items(
+    device: Ordinal,
+    items: &mut [Item],
+    item: &(impl Fn(usize) -> Item + Sync),
+) {
     struct Places(*mut Item);
     // SAFETY: several threads use it, each for its own places.
     unsafe impl Sync for Places {}
@@ -232,23 +249,13 @@ fn write_heads(direction: Direction, items: &mut [Item], entries: &[Entry<'_>], 
             self.0.wrapping_add(n)
         }
     }
-    assert_eq!(items.len(), entries.len());
     let places = Places(items.as_mut_ptr());
     let write = |(): &mut (), part: Range<usize>| {
         for n in part {
-            let entry = &entries[n];
-            let mut head = direction.item(entry.host(), entry.device.ptr(), entry.bytes());
-            if has_pieces
-                && entry.has_pieces()
-                && let Some(first) = pieces(direction, entry).next()
-            {
-                head = first;
-            }
             // SAFETY: `n` is below the length, and each is written by one thread.
-            unsafe { places.at(n).write(head) };
+            unsafe { places.at(n).write(item(n)) };
         }
     };
-    let device = entries.first().map_or(0, |entry| entry.device.context().ordinal());
     share(device, items.len(), SEVERAL, &write, &|()| {});
 }
 

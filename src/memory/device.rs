@@ -320,6 +320,7 @@ macro_rules! device_view {
 
         /// Consumes the view, so that the result of an exclusive view is used exclusively too.
         impl<'a, T: Pod> From<$view<'a, T>> for DeviceBytes<'a> {
+            #[inline]
             fn from(view: $view<'a, T>) -> Self {
                 DeviceBytes::new(view.region, in_bytes::<T>(&view.range))
             }
@@ -341,6 +342,7 @@ pub(crate) struct DeviceBytes<'a> {
 }
 
 impl<'a> DeviceBytes<'a> {
+    #[inline]
     fn new(region: &'a DeviceRegion, range: Range<usize>) -> Self {
         let ptr = region.ptr + range.start as DevicePtr;
         DeviceBytes { region, ptr, bytes: range.len(), borrowed: region.frees.is_none() }

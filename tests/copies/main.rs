@@ -16,6 +16,7 @@
 //! | `rows` | rows of tables by their numbers |
 //! | `strided` | rows that lie a pitch apart, by every way that they can take |
 //! | `pairs` | pairs of host and device memory that are copied repeatedly |
+//! | `parts` | parts of two sides, by arrays of their offsets |
 //! | `slow` | slow streams, and memory that runs out |
 //! | `nvtx` | the ranges that a tool gets through NVTX |
 //! | `trace` | recordings: their contents, and that they change nothing else |
@@ -37,6 +38,7 @@ mod load_safetensors;
 #[cfg(feature = "nvtx")]
 mod nvtx;
 mod pairs;
+mod parts;
 mod prefetch;
 mod registered;
 mod rows;

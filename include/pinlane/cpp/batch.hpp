@@ -55,6 +55,13 @@ pinlane_device_buffer* set_device(std::size_t& offset, std::size_t size, const D
   return slice.get();
 }
 
+/// The options of a batch that takes this route.
+inline pinlane_batch_options forced(route by) noexcept {
+  pinlane_batch_options options = PINLANE_BATCH_OPTIONS_INIT;
+  options.route = static_cast<std::int32_t>(by);
+  return options;
+}
+
 } // namespace detail
 
 /// One copy of `stream::upload_batch`. It names memory and does not own it.
@@ -280,12 +287,6 @@ private:
     static_assert(std::is_same_v<std::remove_const_t<element_of<const Items>>, Item>,
                   "a contiguous container of upload_item, download_item or copy_item");
     return std::data(items);
-  }
-
-  static pinlane_batch_options forced(route by) noexcept {
-    pinlane_batch_options options = PINLANE_BATCH_OPTIONS_INIT;
-    options.route = static_cast<std::int32_t>(by);
-    return options;
   }
 };
 

@@ -9,6 +9,7 @@
 #include "file.hpp"
 #include "foreign.hpp"
 #include "pairs.hpp"
+#include "parts.hpp"
 #include "pool.hpp"
 #include "rows.hpp"
 #include "sides.hpp"
@@ -46,6 +47,7 @@ class stream_operations : public batch_operations<Self>,
                           public file_operations<Self>,
                           public foreign_operations<Self>,
                           public pair_operations<Self>,
+                          public part_operations<Self>,
                           public row_operations<Self>,
                           public strided_operations<Self> {
 public:

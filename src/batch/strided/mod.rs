@@ -310,12 +310,12 @@ impl Stream {
 
     /// Copies each row as a copy of a batch.
     fn copy_as_batch(&self, door: Door<'_>, rows: &Rows<'_>) -> Result<Ticket> {
-        let mut list = List::default();
-        for (src, dst) in rows.grid.starts() {
+        let entry = |(src, dst)| {
             let (host, device) = rows.direction.pair(src, dst);
             let device = rows.device.part(device, rows.grid.row);
-            list.push(rows.host.part(host, rows.grid.row).with(device));
-        }
+            rows.host.part(host, rows.grid.row).with(device).entry
+        };
+        let list = List::of(rows.grid.starts().map(entry).collect(), &rows.host);
         self.copy_entries(door, rows.direction, &list, &mut Prepared::default(), None)
     }
 }

@@ -9,12 +9,13 @@
 //! ```
 //!
 //! `rows` has copies of rows, by their numbers; `pairs` has lists of copies that are made
-//! repeatedly, `strided` copies of rows that lie a pitch apart.
+//! repeatedly, `strided` copies of rows that lie a pitch apart, `parts` those by arrays of offsets.
 
 mod copies;
 mod hosts;
 mod lend;
 mod pairs;
+mod parts;
 mod places;
 mod rows;
 mod strided;

@@ -11,6 +11,7 @@
 #include "process.hpp"
 #include "recordings.hpp"
 #include "rows.hpp"
+#include "parts.hpp"
 #include "strided.hpp"
 #include "tensor_exports.hpp"
 #include "tensor_imports.hpp"
@@ -268,6 +269,8 @@ inline const call calls[] = {
      [](frame& f) { return ask(f, kind::graph, pinlane_graph_bytes); }},
     {"pinlane_graph_free", nothing,
      [](frame& f) { return free_one(f, kind::graph, pinlane_graph_free); }},
+    {"pinlane_upload_parts", waits, upload_parts},
+    {"pinlane_download_parts", waits, download_parts},
 };
 
 /// The most frequent calls of programs, for all other numbers.
@@ -295,6 +298,8 @@ inline const char* const frequent[] = {
     "pinlane_download_blocks",
     "pinlane_upload_strided",
     "pinlane_download_strided",
+    "pinlane_upload_parts",
+    "pinlane_download_parts",
     "pinlane_pairs_create",
     "pinlane_upload_pairs",
     "pinlane_download_pairs",
