@@ -26,6 +26,8 @@ const OURS: &str = "one batch whose list was made before; each item has a host b
     own (.apart); from the call until the data is there, host's clock; median, in turns with the \
     reference: the same bytes in one copy";
 const LISTED: &str = "that batch with the making of its list";
+const ARRAYS: &str = "the same blocks, each host block a part of one range, by upload_parts or \
+    download_parts and arrays of offsets made for the call; in turns with the batch";
 const AGAIN: &str = "that list once more";
 const LOOP: &str = "the items of that batch by a loop of cudaMemcpyAsync and one \
     cudaStreamSynchronize, host's clock; median, in turns with the batch";
@@ -40,6 +42,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     for ((shape, count, bytes), (suffix, place)) in shapes {
         let names = KINDS.map(|(kind, _)| format!("batch.{kind}.{shape}{suffix}"));
         let loops = KINDS.map(|(kind, _)| format!("batch.driver.{kind}.{shape}{suffix}"));
+        // The parts of separate buffers have no arrays.
+        let in_one = place != Place::Apart;
         let floor = format!("batch.kernel.{shape}{suffix}");
         if !names.iter().chain(&loops).chain([&floor]).any(|name| report.wants(name)) {
             continue;
@@ -51,12 +55,13 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         let pageable = Pageable::new(&bench.bare, &bench.device)?;
         let ceiling = Ceiling::new(bench, count * bytes)?;
         for ((name, by_loop), (_, kind)) in names.into_iter().zip(loops).zip(KINDS) {
-            let [ours, listed, again, theirs, bare] = seconds_of(
+            let [ours, listed, arrays, again, theirs, bare] = seconds_of(
                 &mut blocks,
                 samples,
                 [
                     &|blocks| Ok(blocks.batch(kind, count, None)?.expect("the rule's is possible")),
                     &|blocks| blocks.listed(kind),
+                    &|blocks| if in_one { blocks.arrays(kind) } else { Ok(0.0) },
                     &|blocks| blocks.again(kind),
                     &|blocks| match kind {
                         Kind::Pageable(way) => pageable_loop(blocks, &pageable, way),
@@ -65,13 +70,14 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                     &|_| ceiling.copy(kind.way(), count * bytes),
                 ],
             )?;
+            let arrays = in_one.then(|| (format!("{name}.arrays"), arrays, ARRAYS));
             let figures = [
                 (format!("{name}.again"), again, AGAIN),
                 (format!("{name}.listed"), listed, LISTED),
                 (name, ours, OURS),
                 (by_loop, theirs, LOOP),
             ];
-            for (name, runs, method) in figures {
+            for (name, runs, method) in figures.into_iter().chain(arrays) {
                 report.add(
                     Figure::micros(name, &runs)
                         .beside(ceiling.name(), bare.median() * 1e6)

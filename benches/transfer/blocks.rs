@@ -1,7 +1,7 @@
 //! The memory of the batches: blocks of one size, the same number of them in pageable memory, in
 //! page-locked memory and on the device.
 
-use pinlane::batch::{Downloads, Route, Uploads};
+use pinlane::batch::{Downloads, Parts, Route, Uploads};
 use pinlane::{DeviceBuf, DeviceSliceMut, ErrorKind, PinnedBuf, Result, Stream};
 
 use super::Bench;
@@ -42,6 +42,8 @@ pub struct Blocks {
     stride: usize,
     on_device: usize,
     pub host: Vec<Vec<u8>>,
+    /// All blocks in one range of pageable memory, unless each is a separate buffer.
+    one: Vec<u8>,
     pinned: Vec<PinnedBuf<u8>>,
     gpu: Vec<DeviceBuf<u8>>,
 }
@@ -62,6 +64,7 @@ impl Blocks {
             stride,
             on_device,
             host: vec![vec![1; bytes]; count],
+            one: vec![1; if buffers == 1 { each * stride } else { 0 }],
             pinned: (0..buffers)
                 .map(|_| pool.alloc_zeroed(each * stride))
                 .collect::<Result<_>>()?,
@@ -124,6 +127,26 @@ impl Blocks {
                 seconds(|| stream.download_list(&mut list)?.wait())
             }
         }
+    }
+
+    /// As [`batch`](Self::batch) of all blocks, which lie at the same places in one range of host
+    /// memory, by arrays of offsets that are made anew.
+    pub fn arrays(&mut self, kind: Kind) -> Result<f64> {
+        let (stream, count, bytes) = (&self.stream, self.host.len(), self.bytes);
+        let (pinned, gpu, one) = (&mut self.pinned[0], &mut self.gpu[0], &mut self.one);
+        let offsets = |step: usize| (0..count).map(|n| n * step).collect::<Vec<_>>();
+        seconds(|| {
+            let (host, on_device) = (offsets(self.stride), offsets(self.on_device));
+            let up = Parts::of_length(&host, &on_device, bytes);
+            let down = Parts::of_length(&on_device, &host, bytes);
+            let ticket = match kind {
+                Kind::Pinned(Way::H2D) => stream.upload_parts(&*pinned, gpu, up)?,
+                Kind::Pinned(Way::D2H) => stream.download_parts(&*gpu, pinned, down)?,
+                Kind::Pageable(Way::H2D) => stream.upload_parts(&*one, gpu, up)?,
+                Kind::Pageable(Way::D2H) => stream.download_parts(&*gpu, one, down)?,
+            };
+            ticket.wait()
+        })
     }
 
     fn uploads(&mut self, kind: Kind, count: usize) -> Result<Uploads<'_>> {

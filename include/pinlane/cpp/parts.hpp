@@ -49,8 +49,9 @@ public:
 private:
   template <class Numbers>
   static const std::size_t* numbers(const Numbers& numbers) noexcept {
-    static_assert(std::is_same_v<std::remove_const_t<detail::element_of<const Numbers>>, std::size_t>,
-                  "a contiguous container of std::size_t");
+    static_assert(
+        std::is_same_v<std::remove_const_t<detail::element_of<const Numbers>>, std::size_t>,
+        "a contiguous container of std::size_t");
     return std::data(numbers);
   }
 

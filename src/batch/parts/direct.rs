@@ -59,7 +59,7 @@ impl Direct<'_, '_, '_> {
         let halves = halves.map(|half| Ok((pool.alloc(self.items(&half))?, half)));
         let mut ticket = Ticket::done();
         for (mut list, half) in halves.collect::<Result<Vec<_>>>()? {
-            if list.len() > 0 {
+            if !list.is_empty() {
                 self.write(list.write()?, half.clone());
                 ticket = self.submit(route, half, Some(&list))?;
             }

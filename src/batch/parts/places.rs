@@ -53,7 +53,7 @@ impl<'i> Places<'i> {
             lengths,
             size,
             group: Group::default(),
-            spans: (usize::MAX..0, usize::MAX..0),
+            spans: (0..0, 0..0),
             longest: 0,
         };
         let outside = |n: usize, side, at: usize, length: usize, has: usize| {

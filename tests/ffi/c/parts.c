@@ -84,7 +84,7 @@ static void there_and_back(enum place place, size_t unit, int equal, int32_t rou
   }
   /* Up. */
   memcpy(bytes_at(place), rig.host, SPAN);
-  OK(pinlane_device_buffer_upload_slice(rig.stream, before, rig.gpu, 13, SPAN));
+  OK(pinlane_device_buffer_upload_slice(rig.stream, before, rig.gpu, 13, SPAN, NULL));
   pinlane_layer layer = layer_at(place, 1);
   pinlane_ticket *ticket = NULL;
   OK(pinlane_upload_parts(rig.stream, &layer, &parts, &options, &ticket));
@@ -96,7 +96,7 @@ static void there_and_back(enum place place, size_t unit, int equal, int32_t rou
   EXPECT(memcmp(found, expected, SPAN) == 0);
   /* Down. */
   memcpy(bytes_at(place), before, SPAN);
-  OK(pinlane_device_buffer_upload_slice(rig.stream, rig.host, rig.gpu, 13, SPAN));
+  OK(pinlane_device_buffer_upload_slice(rig.stream, rig.host, rig.gpu, 13, SPAN, NULL));
   layer = layer_at(place, 0);
   OK(pinlane_download_parts(rig.stream, &layer, &parts, &options, NULL));
   EXPECT(memcmp(bytes_at(place), expected, SPAN) == 0);
