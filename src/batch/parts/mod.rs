@@ -6,17 +6,20 @@
 //! buffer records one use.
 //!
 //! ```text
-//!   places   the arrays: their checks, and what they name
+//!   arrays   where the parts lie, as the caller says
+//!   places   their checks, in bytes
 //!   direct   page-locked memory
 //! ```
 //!
 //! Parts of other memory are copied as a batch.
 
+mod arrays;
 mod direct;
 mod places;
 
 use bytemuck::Pod;
 
+pub use self::arrays::Parts;
 use self::direct::Direct;
 use self::places::Places;
 use super::chosen_route;
@@ -24,60 +27,11 @@ use super::items::{HostSide, HostSlice, HostSliceMut};
 use super::list::{List, Prepared};
 use crate::copy::entry::Direction;
 use crate::copy::order::Door;
-use crate::copy::route::{Between, Route};
+use crate::copy::route::Between;
 use crate::error::Result;
 use crate::memory::{DeviceBytes, DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 use crate::ticket::Ticket;
-
-/// The parts of a source and of a destination that a copy moves, for [`Stream::upload_parts`] and
-/// [`Stream::download_parts`]: where they begin and how long they are, in elements of the two.
-///
-/// Part `i` goes from `from[i]` in the source to `to[i]` in the destination. Parts of the source
-/// may overlap, those of the destination may not. An empty part copies nothing, but must lie in
-/// both too.
-#[derive(Clone, Copy, Debug)]
-pub struct Parts<'i> {
-    from: &'i [usize],
-    to: &'i [usize],
-    lengths: Lengths<'i>,
-    route: Option<Route>,
-    /// All numbers count groups of so many elements.
-    unit: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Lengths<'i> {
-    Each(&'i [usize]),
-    All(usize),
-}
-
-impl<'i> Parts<'i> {
-    /// Parts of different lengths. The three arrays have an element for each part.
-    #[must_use]
-    pub fn new(from: &'i [usize], to: &'i [usize], lengths: &'i [usize]) -> Self {
-        Parts { from, to, lengths: Lengths::Each(lengths), route: None, unit: 1 }
-    }
-
-    /// Parts of `length` elements each. The two arrays have an element for each part.
-    #[must_use]
-    pub fn of_length(from: &'i [usize], to: &'i [usize], length: usize) -> Self {
-        Parts { from, to, lengths: Lengths::All(length), route: None, unit: 1 }
-    }
-
-    /// Copies all parts by this route. `None`, the default: the route that is fastest by rule.
-    #[must_use]
-    pub fn route(mut self, route: impl Into<Option<Route>>) -> Self {
-        self.route = route.into();
-        self
-    }
-
-    /// The same parts of elements that are `unit` bytes long, in sides of bytes.
-    #[cfg(feature = "capi")]
-    pub(crate) fn of_unit(self, unit: usize) -> Self {
-        Parts { unit, ..self }
-    }
-}
 
 impl Stream {
     /// Copies parts of `src`, in host memory, to parts of `dst`, on this stream's device. The parts

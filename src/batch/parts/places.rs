@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Lengths, Parts};
+use super::arrays::{Lengths, Parts};
 use crate::copy::entry::{Direction, PIECE};
 use crate::copy::route::Group;
 use crate::error::{Error, ErrorKind, Result};
@@ -192,23 +192,5 @@ impl<'i> Places<'i> {
             }
             Some((host, device, bytes))
         })
-    }
-}
-
-impl Lengths<'_> {
-    /// How many there are; `None` if all are the same.
-    fn count(&self) -> Option<usize> {
-        match self {
-            Lengths::Each(lengths) => Some(lengths.len()),
-            Lengths::All(_) => None,
-        }
-    }
-
-    #[inline]
-    fn get(&self, n: usize) -> usize {
-        match *self {
-            Lengths::Each(lengths) => lengths[n],
-            Lengths::All(length) => length,
-        }
     }
 }
