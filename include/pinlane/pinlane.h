@@ -3205,9 +3205,9 @@ pinlane_status pinlane_file_open(const char *path,
  * that of `pinlane_file_open`. The caller frees `file` with `pinlane_file_free`, which blocks
  * until no upload reads the file.
  *
- * Blocks while the system reads the file and page-locks it: 30 to 50 ms a GiB for a file that is
- * in the page cache. An upload by way of slots takes 20 ms a GiB. If the device cannot page-lock
- * memory that is mapped for reading only, uploads read the file by way of slots.
+ * Blocks while the system reads the file and page-locks it: 50 to 70 ms a GiB for a file that is
+ * in the page cache. If the device cannot page-lock memory that is mapped for reading only,
+ * uploads read the file by way of slots.
  *
  * If another program writes to the file, an upload may copy old or new bytes. If it truncates the
  * file, an upload of what is gone returns a status, and what is written there later is not seen.

@@ -152,10 +152,11 @@ impl FileReader {
     /// thread of the host copies a byte, and the device reads at the speed of page-locked memory.
     /// [`read_into`](Self::read_into) reads the file as [`open`](Self::open) does.
     ///
-    /// Blocks while the system reads the file and page-locks it: 30 to 50 ms a GiB for a file that
-    /// is in the page cache. Uploads by way of slots take 20 ms a GiB, each. So it pays from about
-    /// the third upload of the same bytes on, or if the cores of the host are busy. The file stays
-    /// in memory until the reader is dropped, which blocks until no upload reads it.
+    /// Blocks while the system reads the file and page-locks it: 50 to 70 ms a GiB for a file that
+    /// is in the page cache. So it pays for many uploads of the same bytes, or if the cores of the
+    /// host have other work, or copy more slowly than the link: uploads of [`open`](Self::open)
+    /// take 0.3 core-seconds a GB. The file stays in memory until the reader is dropped, which
+    /// blocks until no upload reads it.
     ///
     /// If this device cannot page-lock what is mapped for reading only
     /// ([`Device::register_read_only`]), uploads read the file by way of slots;

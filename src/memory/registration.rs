@@ -48,6 +48,8 @@ pub(crate) enum Purpose {
     Any,
     /// They only read it.
     ToRead,
+    /// The same, and it has pages of its own, which are mapped for reading only.
+    ReadOnlyPages,
 }
 
 /// Page-locks elements for all devices of the process. Zero bytes return at once.
@@ -69,17 +71,33 @@ pub(super) unsafe fn page_lock<T>(
         return Ok(());
     }
     let device = context.ordinal();
-    // A device without the flag registers memory that is writable anyway, as most memory is.
-    let has_flag = purpose == Purpose::ToRead
-        && matches!(driver.attribute(device, Attribute::HostRegisterReadOnly), Ok(1..));
-    let flags = HostFlags { portable: true, read_only: has_flag, ..HostFlags::default() };
-    // SAFETY: mapped, readable and used by no operation, by the preconditions. If it is not known
-    // to be writable, no operation will write to it, and CUDA refuses it without the flag.
-    unsafe { lock::register(driver, device, ptr, bytes, flags) }.map_err(|refused| {
-        let is_missed = purpose == Purpose::ToRead && !has_flag;
-        let remedy = if is_missed { Remedy::NoReadOnly } else { Remedy::PageLockable };
-        not_page_locked(context, refused.code, operation, (ptr, bytes), remedy)
-    })
+    let register = |read_only| {
+        let flags = HostFlags { portable: true, read_only, ..HostFlags::default() };
+        // SAFETY: mapped, readable and used by no operation, by the preconditions. If it is not
+        // known to be writable, no operation will write to it, and CUDA refuses it without the
+        // flag.
+        unsafe { lock::register(driver, device, ptr, bytes, flags) }
+    };
+    let has_flag = || matches!(driver.attribute(device, Attribute::HostRegisterReadOnly), Ok(1..));
+    let (answer, remedy) = match purpose {
+        Purpose::ReadOnlyPages if has_flag() => (register(true), Remedy::PageLockable),
+        Purpose::ReadOnlyPages => (register(false), Remedy::NoReadOnly),
+        Purpose::Any => (register(false), Remedy::PageLockable),
+        // Most memory does not need the flag, and two ranges of one page, of which one has it, are
+        // refused.
+        Purpose::ToRead => match register(false) {
+            Err(refused) if refused.code == CudaCode::INVALID_VALUE && !refused.may_be_locked => {
+                if has_flag() {
+                    (register(true), Remedy::PageLockable)
+                } else {
+                    (Err(refused), Remedy::NoReadOnly)
+                }
+            }
+            answer => (answer, Remedy::PageLockable),
+        },
+    };
+    answer
+        .map_err(|refused| not_page_locked(context, refused.code, operation, (ptr, bytes), remedy))
 }
 
 #[cold]

@@ -321,6 +321,33 @@ fn rule_21_memory_that_is_mapped_for_reading_only_needs_its_flag_and_is_a_source
 }
 
 #[test]
+fn rule_21_two_ranges_of_one_page_are_both_for_reading_only_or_none_is() {
+    on_each_driver(|rig| {
+        let pages: &'static mut [[u8; 4096]] = vec![[0; 4096]; 3].leak();
+        let start = pages.as_mut_ptr().cast::<u8>();
+        let start = start.wrapping_add(start.align_offset(4096));
+        let at = |offset| NonNull::new(start.wrapping_add(offset)).expect("in a leaked vector");
+        let flags = |read_only| HostFlags { read_only, ..HostFlags::default() };
+        for first in [false, true] {
+            for (second, offset) in [(first, 200), (!first, 200), (!first, 4096)] {
+                let shares = second != first && offset < 4096;
+                let expected = if shares { Err(CudaCode::INVALID_VALUE) } else { Ok(()) };
+                // SAFETY: mapped for ever, writable, and used by nothing else.
+                unsafe {
+                    rig.driver.host_register(rig.device, at(0), 100, flags(first)).unwrap();
+                    let answer =
+                        rig.driver.host_register(rig.device, at(offset), 100, flags(second));
+                    assert_eq!(answer, expected, "{first}, {second} at {offset}");
+                    let undone = rig.driver.host_unregister(at(offset));
+                    assert_eq!(undone.is_ok(), expected.is_ok());
+                    rig.driver.host_unregister(at(0)).unwrap();
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn rule_24_a_host_function_runs_after_earlier_and_before_later_work() {
     on_each_driver(|rig| {
         let (stream, a, b, host) = (rig.stream(false), rig.memory(), rig.memory(), rig.host());

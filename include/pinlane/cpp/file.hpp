@@ -32,9 +32,8 @@ public:
   }
 
   /// The regular file at `path`, for uploads again and again: it is page-locked where it lies in
-  /// the page cache, and no thread of the host copies a byte. Blocks for 30 to 50 ms a GiB; an
-  /// upload by way of slots takes 20. Destroying it blocks until no upload reads it. See
-  /// `pinlane_file_open_mapped`.
+  /// the page cache, and no thread of the host copies a byte. Blocks for 50 to 70 ms a GiB.
+  /// Destroying it blocks until no upload reads it. See `pinlane_file_open_mapped`.
   [[nodiscard]] static file_reader open_mapped(const device& owner, const std::string& path) {
     pinlane_file* handle = nullptr;
     detail::check(pinlane_file_open_mapped(owner.get(), path.c_str(), &handle));

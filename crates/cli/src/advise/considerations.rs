@@ -102,8 +102,8 @@ pub fn answers(
         "What comes around it?",
         "Batches of a loop: Prefetch copies them ahead of their use. \
         Kernels beside copies: put them on a stream of their own; buffers order the streams. \
-        Files: Stream::upload_file, without a Vec in between; those that are uploaded about three \
-        times or more: FileReader::open_mapped (`pinlane load --mapped` shows the gain)."
+        Files: Stream::upload_file, without a Vec in between; those that are uploaded again and \
+        again while the cores are busy: FileReader::open_mapped (see `pinlane load --mapped`)."
             .into(),
     );
     Ok(answers)

@@ -184,9 +184,7 @@ impl Emulator {
             if !machine.host.has_room(bytes) {
                 return Err(CudaCode::MEMORY_ALLOCATION);
             }
-            if !machine.host.register(device, ptr, bytes, purpose) {
-                return Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED);
-            }
+            machine.host.register(device, ptr, bytes, purpose)?;
             machine.host.note(ptr, made);
             machine.races.allocated(MemoryKind::HostRegistered, ptr.addr().get() as u64, bytes);
             Ok(())

@@ -234,22 +234,35 @@ impl HostMemory {
         Ok(Removal::Clean)
     }
 
-    /// Adds a range of the caller. False if it overlaps another block.
+    /// Adds a range of the caller.
+    ///
+    /// # Errors
+    ///
+    /// As of rule 21: it overlaps another block, or shares a page with one for another purpose.
     pub(crate) fn register(
         &mut self,
         device: Ordinal,
         ptr: NonNull<u8>,
         bytes: usize,
         purpose: Purpose,
-    ) -> bool {
+    ) -> DriverResult<()> {
         let start = ptr.as_ptr().addr();
-        let before = self.blocks.range(..start.saturating_add(bytes)).next_back();
+        let end = start.saturating_add(bytes);
+        let before = self.blocks.range(..end).next_back();
         if before.is_some_and(|(&other, block)| other + block.bytes > start) {
-            return false;
+            return Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED);
+        }
+        let pages = start / PAGE * PAGE..end.saturating_add(PAGE - 1) / PAGE * PAGE;
+        let below = self.blocks.range(..pages.end).rev();
+        let mut beside = below.take_while(|(other, block)| **other + block.bytes > pages.start);
+        let differs =
+            |block: &Block| block.origin == Origin::Registered && block.purpose != purpose;
+        if beside.any(|(_, block)| differs(block)) {
+            return Err(CudaCode::INVALID_VALUE);
         }
         self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Registered, None);
         self.blocks.get_mut(&start).expect("just inserted").purpose = purpose;
-        true
+        Ok(())
     }
 
     pub(crate) fn unregister(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {

@@ -1,5 +1,7 @@
 use super::*;
 
+const REGISTERED: DriverResult<()> = Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED);
+
 #[test]
 fn a_block_is_aligned_and_initialised() {
     let mut memory = HostMemory::new(3);
@@ -37,11 +39,11 @@ fn registered_ranges_never_overlap_and_leave_by_their_start() {
     let mut owned = vec![0u8; 64];
     let at = |offset: usize, owned: &mut [u8]| NonNull::new(&raw mut owned[offset]).unwrap();
     let (start, middle, end) = (at(8, &mut owned), at(12, &mut owned), at(16, &mut owned));
-    assert!(memory.register(0, start, 8, Purpose::Any));
-    assert!(!memory.register(0, start, 8, Purpose::Any));
-    assert!(!memory.register(0, middle, 8, Purpose::Any));
-    assert!(!memory.register(0, at(0, &mut owned), 64, Purpose::Any));
-    assert!(memory.register(0, end, 8, Purpose::Any), "disjoint ranges on one page");
+    assert_eq!(memory.register(0, start, 8, Purpose::Any), Ok(()));
+    assert_eq!(memory.register(0, start, 8, Purpose::Any), REGISTERED);
+    assert_eq!(memory.register(0, middle, 8, Purpose::Any), REGISTERED);
+    assert_eq!(memory.register(0, at(0, &mut owned), 64, Purpose::Any), REGISTERED);
+    assert_eq!(memory.register(0, end, 8, Purpose::Any), Ok(()), "disjoint ranges on one page");
     assert_eq!(memory.usage(), (16, 2));
     assert!(!memory.is_page_locked(HostPtr(start.as_ptr()), 16), "in one range each");
     assert_eq!(memory.unregister(middle), Err(Refusal::Mismatch));
