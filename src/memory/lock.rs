@@ -32,7 +32,8 @@ pub(crate) unsafe fn register(
     let Err(code) = (unsafe { driver.host_register(device, ptr, bytes, flags) }) else {
         return Ok(());
     };
-    if code == CudaCode::HOST_MEMORY_ALREADY_REGISTERED {
+    // The call's own refusals. The range may be another's registration: it is not unregistered.
+    if [CudaCode::HOST_MEMORY_ALREADY_REGISTERED, CudaCode::INVALID_VALUE].contains(&code) {
         return Err(NotRegistered { code, may_be_locked: false });
     }
     // SAFETY: no operation names it, by the caller's second precondition; none has begun since.

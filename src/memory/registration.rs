@@ -86,7 +86,7 @@ pub(super) unsafe fn page_lock<T>(
         // Most memory does not need the flag, and two ranges of one page, of which one has it, are
         // refused.
         Purpose::ToRead => match register(false) {
-            Err(refused) if refused.code == CudaCode::INVALID_VALUE && !refused.may_be_locked => {
+            Err(refused) if refused.code == CudaCode::INVALID_VALUE => {
                 if has_flag() {
                     (register(true), Remedy::PageLockable)
                 } else {
