@@ -14,7 +14,7 @@ use std::io::Write;
 use std::mem::ManuallyDrop;
 
 pub(crate) use pinlane_base::process::{
-    FirstProcess, PerProcess, Process, call_user, discard_panic, is_exiting,
+    FirstProcess, PerProcess, Process, call_user, discard_panic, is_exiting, is_mapped,
 };
 pub(crate) use pinlane_base::thread;
 

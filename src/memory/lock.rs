@@ -32,8 +32,7 @@ pub(crate) unsafe fn register(
     let Err(code) = (unsafe { driver.host_register(device, ptr, bytes, flags) }) else {
         return Ok(());
     };
-    // The call's own refusals. The range may be another's registration: it is not unregistered.
-    if [CudaCode::HOST_MEMORY_ALREADY_REGISTERED, CudaCode::INVALID_VALUE].contains(&code) {
+    if code == CudaCode::HOST_MEMORY_ALREADY_REGISTERED {
         return Err(NotRegistered { code, may_be_locked: false });
     }
     // SAFETY: no operation names it, by the caller's second precondition; none has begun since.

@@ -179,8 +179,7 @@ impl PinnedBuf<u8> {
     ///
     /// # Safety
     ///
-    /// * `memory` is mapped and readable until `owner` drops, also when that moves. It is mapped
-    ///   for reading only, and has pages of its own, or CUDA may refuse it.
+    /// * `memory` is mapped and readable until `owner` drops, also when that moves.
     /// * The buffer is a source only: no operation writes to it.
     /// * The host does not read its elements, unless nothing writes to them meanwhile.
     pub(crate) unsafe fn register_source<O: Send + 'static>(
@@ -191,7 +190,7 @@ impl PinnedBuf<u8> {
     ) -> Result<Self, Refused<O>> {
         // SAFETY: mapped and readable until the owner drops, which happens when it is unregistered.
         // No operation uses it yet, and none will write to it.
-        match unsafe { page_lock(context, operation, memory, Purpose::ReadOnlyPages) } {
+        match unsafe { page_lock(context, operation, memory, Purpose::ToRead) } {
             Ok(()) => {
                 let registration =
                     Registration::new(context, memory, Box::new(owner), Terms::Owned);

@@ -38,7 +38,7 @@ use super::pinned::{PinnedBuf, PinnedRegion};
 use crate::context::Context;
 use crate::driver::{Attribute, HostFlags};
 use crate::error::{CudaCode, Error, ErrorKind, Remedy, Result};
-use crate::process::{borrow_cannot_end, call_user, on_ordinary_thread};
+use crate::process::{borrow_cannot_end, call_user, is_mapped, on_ordinary_thread};
 use crate::sync::Mutex;
 
 /// What devices do with registered memory.
@@ -48,8 +48,6 @@ pub(crate) enum Purpose {
     Any,
     /// They only read it.
     ToRead,
-    /// The same, and it has pages of its own, which are mapped for reading only.
-    ReadOnlyPages,
 }
 
 /// Page-locks elements for all devices of the process. Zero bytes return at once.
@@ -71,33 +69,22 @@ pub(super) unsafe fn page_lock<T>(
         return Ok(());
     }
     let device = context.ordinal();
-    let register = |read_only| {
-        let flags = HostFlags { portable: true, read_only, ..HostFlags::default() };
-        // SAFETY: mapped, readable and used by no operation, by the preconditions. If it is not
-        // known to be writable, no operation will write to it, and CUDA refuses it without the
-        // flag.
-        unsafe { lock::register(driver, device, ptr, bytes, flags) }
+    // Only pages that are mapped for reading only need the flag. Two ranges of one page, of which
+    // one has it, are refused.
+    let needs_flag = purpose == Purpose::ToRead && {
+        let start = ptr.addr().get();
+        is_mapped(&(start..start + bytes), true) == Some(false)
     };
-    let has_flag = || matches!(driver.attribute(device, Attribute::HostRegisterReadOnly), Ok(1..));
-    let (answer, remedy) = match purpose {
-        Purpose::ReadOnlyPages if has_flag() => (register(true), Remedy::PageLockable),
-        Purpose::ReadOnlyPages => (register(false), Remedy::NoReadOnly),
-        Purpose::Any => (register(false), Remedy::PageLockable),
-        // Most memory does not need the flag, and two ranges of one page, of which one has it, are
-        // refused.
-        Purpose::ToRead => match register(false) {
-            Err(refused) if refused.code == CudaCode::INVALID_VALUE => {
-                if has_flag() {
-                    (register(true), Remedy::PageLockable)
-                } else {
-                    (Err(refused), Remedy::NoReadOnly)
-                }
-            }
-            answer => (answer, Remedy::PageLockable),
-        },
-    };
-    answer
-        .map_err(|refused| not_page_locked(context, refused.code, operation, (ptr, bytes), remedy))
+    let has_flag =
+        needs_flag && matches!(driver.attribute(device, Attribute::HostRegisterReadOnly), Ok(1..));
+    let flags = HostFlags { portable: true, read_only: has_flag, ..HostFlags::default() };
+    // SAFETY: mapped, readable and used by no operation, by the preconditions. If it is not known
+    // to be writable, no operation will write to it, and CUDA refuses it without the flag.
+    unsafe { lock::register(driver, device, ptr, bytes, flags) }.map_err(|refused| {
+        let is_missed = needs_flag && !has_flag;
+        let remedy = if is_missed { Remedy::NoReadOnly } else { Remedy::PageLockable };
+        not_page_locked(context, refused.code, operation, (ptr, bytes), remedy)
+    })
 }
 
 #[cold]

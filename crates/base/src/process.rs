@@ -6,6 +6,8 @@
 
 use std::any::Any;
 use std::ffi::c_void;
+use std::fs;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -233,6 +235,31 @@ pub fn discard_panic(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);
     }
+}
+
+/// Whether all of a range of addresses is mapped and readable, and writable if the caller asks for
+/// that. `None` if the system does not say (`/proc/self/maps`).
+pub fn is_mapped(range: &Range<usize>, writable: bool) -> Option<bool> {
+    let maps = fs::read_to_string("/proc/self/maps").ok()?;
+    let mut reached = range.start;
+    for line in maps.lines() {
+        let (addresses, rest) = line.split_once(' ')?;
+        let (start, end) = addresses.split_once('-')?;
+        let number = |digits| usize::from_str_radix(digits, 16).ok();
+        let (start, end) = (number(start)?, number(end)?);
+        if end <= reached {
+            continue;
+        }
+        let permits = rest.starts_with('r') && (!writable || rest[1..].starts_with('w'));
+        if start > reached || !permits {
+            return Some(false);
+        }
+        reached = end;
+        if reached >= range.end {
+            return Some(true);
+        }
+    }
+    Some(false)
 }
 
 #[cfg(test)]

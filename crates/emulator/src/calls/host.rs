@@ -4,7 +4,6 @@
 //! written to unless the call says that the device only reads it, and that CUDA does not have yet.
 
 use std::ffi::c_void;
-use std::fs;
 use std::ops::Range;
 use std::ptr::NonNull;
 
@@ -15,6 +14,7 @@ use crate::machine::Machine;
 use crate::memory::host::{Purpose, Refusal, Removal};
 use crate::memory::made::{HostKind, MadeHost, READ_ONLY};
 use crate::races::MemoryKind;
+use pinlane_base::process;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal};
 
@@ -326,31 +326,6 @@ pub(crate) fn check_mapped(start: NonNull<u8>, bytes: usize, purpose: Purpose) -
     let start = start.as_ptr().addr();
     let end = start.checked_add(bytes).ok_or(CudaCode::INVALID_VALUE)?;
     // Where the system does not say, the range is taken to be mapped.
-    let is_mapped = is_mapped(&(start..end), purpose == Purpose::Any).unwrap_or(true);
+    let is_mapped = process::is_mapped(&(start..end), purpose == Purpose::Any).unwrap_or(true);
     if is_mapped { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
-}
-
-/// Whether all of a range is mapped and readable, and writable if the caller asks for that. `None`
-/// if the system does not say.
-fn is_mapped(range: &Range<usize>, writable: bool) -> Option<bool> {
-    let maps = fs::read_to_string("/proc/self/maps").ok()?;
-    let mut reached = range.start;
-    for line in maps.lines() {
-        let (addresses, rest) = line.split_once(' ')?;
-        let (start, end) = addresses.split_once('-')?;
-        let number = |digits| usize::from_str_radix(digits, 16).ok();
-        let (start, end) = (number(start)?, number(end)?);
-        if end <= reached {
-            continue;
-        }
-        let permits = rest.starts_with('r') && (!writable || rest[1..].starts_with('w'));
-        if start > reached || !permits {
-            return Some(false);
-        }
-        reached = end;
-        if reached >= range.end {
-            return Some(true);
-        }
-    }
-    Some(false)
 }
