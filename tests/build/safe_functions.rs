@@ -92,6 +92,7 @@ const ALLOWED: [Allowed; 5] = [
             "calls/streams.rs stream_query",
             "calls/streams.rs stream_synchronize",
             "calls/system_calls.rs must_be_said",
+            "src/process.rs is_mapped",
             "calls/threads.rs stream",
         ],
     },
