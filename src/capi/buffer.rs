@@ -38,6 +38,11 @@ impl HostBuffer {
         HostBuffer { buffer, purpose: Purpose::Any, lent: None }
     }
 
+    /// A buffer that owns its memory, which is only read.
+    pub(super) fn to_read(buffer: PinnedBuf<u8>) -> Self {
+        HostBuffer { purpose: Purpose::ToRead, ..HostBuffer::new(buffer) }
+    }
+
     /// The buffer, to be read.
     #[inline(always)]
     pub(super) fn buffer(&self) -> &PinnedBuf<u8> {
@@ -47,7 +52,7 @@ impl HostBuffer {
     /// The buffer, to be written, by the host or a device. Fails for memory that is only read.
     #[inline(always)]
     pub(super) fn writable(&mut self) -> Result<&mut PinnedBuf<u8>> {
-        if self.purpose == Purpose::ToRead { Err(to_read()) } else { Ok(&mut self.buffer) }
+        if self.purpose == Purpose::ToRead { Err(only_read()) } else { Ok(&mut self.buffer) }
     }
 
     /// The buffer, for work of the caller: what that does is the caller's to say.
@@ -95,8 +100,8 @@ impl HostBuffer {
 
 /// Why memory that is only read is not written.
 #[cold]
-fn to_read() -> Error {
-    let what = "the buffer is only read: it was registered as such";
+fn only_read() -> Error {
+    let what = "the buffer is only read: it was registered or imported as such";
     invalid(what, "write to another buffer, such as one of pinlane_buffer_alloc")
 }
 

@@ -10,7 +10,7 @@ use super::{
     pinlane_device_buffer, pinlane_status, pinlane_stream, pointer, unknown,
 };
 use crate::dlpack::{
-    DataType, Imported, Layout, LegacyTensor as DLManagedTensor,
+    DataType, Imported, ImportedReadOnly, Layout, LegacyTensor as DLManagedTensor,
     ManagedTensor as DLManagedTensorVersioned, Place, from_legacy, to_legacy,
 };
 use crate::stream::Stream;
@@ -207,9 +207,10 @@ pub unsafe extern "C" fn pinlane_device_buffer_into_dlpack(
 /// done, the deleter is never called.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
-/// function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps or
-/// unknown flags, is not of version 1, is in other memory, or does not fit in the address space,
-/// and for memory that is page-locked already or cannot be. The caller then keeps the tensor.
+/// function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only (import it with
+/// `pinlane_buffer_from_dlpack_read_only`), has gaps or unknown flags, is not of version 1, is in
+/// other memory, or does not fit in the address space, and for memory that is page-locked already
+/// or cannot be. The caller then keeps the tensor.
 ///
 /// # Safety
 ///
@@ -229,17 +230,50 @@ pub unsafe extern "C" fn pinlane_buffer_from_dlpack(
         // SAFETY: the caller's precondition on `tensor`. No code of this interface reads the bytes
         // on the host, so C need not have initialised them.
         let imported = unsafe { Imported::new(given(tensor)?) }?;
-        match device.register(imported) {
-            Ok(registered) => {
-                let buffer = registered.into_buffer();
-                let object = HostBuffer::new(buffer);
-                Ok(HostBuffer::into_handle(ManuallyDrop::new(object)))
-            }
+        let buffer = match device.register(imported) {
+            Ok(registered) => HostBuffer::new(registered.into_buffer()),
             Err(refused) => {
                 let _ = refused.value.into_raw(); // the caller's again
-                Err(refused.error)
+                return Err(refused.error);
             }
-        }
+        };
+        Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer)))
+    })
+}
+
+/// As `pinlane_buffer_from_dlpack`, of a tensor that is only read, such as one with the flag
+/// `DLPACK_FLAG_BITMASK_READ_ONLY`: the buffer is a source of uploads, as one of
+/// `pinlane_buffer_register_read_only`. Calls that would write to it return `INVALID_VALUE`.
+///
+/// Statuses: as for `pinlane_buffer_from_dlpack`, but a tensor may be read-only; `UNSUPPORTED` also
+/// for memory that is mapped for reading only, on a device that cannot register it.
+///
+/// # Safety
+///
+/// - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
+///   until then its elements do not change. Memory of type `kDLCUDAHost` is page-locked for all
+///   devices.
+/// - `buffer` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_from_dlpack_read_only(
+    device: *const pinlane_device,
+    tensor: *mut DLManagedTensorVersioned,
+    buffer: *mut *mut pinlane_buffer,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `buffer`.
+    unsafe { Out::new("buffer", buffer) }.give("pinlane_buffer_from_dlpack_read_only", || {
+        let device = handle::get(device)?;
+        // SAFETY: the caller's precondition on `tensor`; as above, the bytes need not be
+        // initialised.
+        let imported = unsafe { ImportedReadOnly::new(given(tensor)?) }?;
+        let buffer = match device.register_read_only(imported) {
+            Ok(registered) => HostBuffer::to_read(registered.into_buffer()),
+            Err(refused) => {
+                let _ = refused.value.into_raw(); // the caller's again
+                return Err(refused.error);
+            }
+        };
+        Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer)))
     })
 }
 

@@ -228,6 +228,12 @@ impl<O: ReadOnlyMemory> RegisteredReadOnly<O> {
         Ok(RegisteredReadOnly { buffer, registration })
     }
 
+    /// The buffer alone, as a source only. Dropping it does the same as dropping `self`.
+    #[cfg(feature = "capi")]
+    pub(crate) fn into_buffer(self) -> PinnedBuf<O::Element> {
+        self.buffer
+    }
+
     /// Unregisters the memory and gives its owner back. Blocks until the device is done with it.
     ///
     /// # Errors

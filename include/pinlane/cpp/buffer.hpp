@@ -310,14 +310,23 @@ private:
   }
 };
 
-/// `size()` elements of your own memory that nothing changes, from `device::register_read_only`: a
-/// source of uploads, and of nothing else.
+/// `size()` elements of memory that nothing changes, from `device::register_read_only` or
+/// `from_dlpack_read_only`: a source of uploads, and of nothing else.
 template <class T>
 class read_only_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_free> {
   using base = detail::buffer<T, pinlane_buffer, pinlane_buffer_free>;
 
 public:
   read_only_buffer() noexcept = default;
+
+  /// Takes over a handle of the C interface, as `pinned_buffer::adopt`.
+  [[nodiscard]] static read_only_buffer adopt(pinlane_buffer* handle) {
+    std::size_t bytes = 0;
+    void* first = nullptr;
+    detail::check(pinlane_buffer_size(handle, &bytes));
+    detail::check(pinlane_buffer_address(handle, &first));
+    return read_only_buffer(handle, base::whole_elements(bytes, first));
+  }
 
   /// All elements, or `count` from `offset` on, as a source of copies.
   [[nodiscard]] auto slice() const noexcept { return base::slice(); }

@@ -161,6 +161,20 @@ template <class T>
   return elements;
 }
 
+/// Makes a buffer of a tensor in host memory that is only read: a source of uploads. The tensor may
+/// have the flag of one that is read-only. Otherwise as above.
+template <class T>
+[[nodiscard]] read_only_buffer<T> from_dlpack_read_only(const device& device,
+                                                        DLManagedTensorVersioned* tensor) {
+  detail::check_elements<T>(tensor);
+  pinlane_buffer* handle = nullptr;
+  detail::check(pinlane_buffer_from_dlpack_read_only(device.get(), tensor, &handle));
+  auto bytes = read_only_buffer<unsigned char>::adopt(handle);
+  auto elements = read_only_buffer<T>::adopt(bytes.get());
+  static_cast<void>(bytes.release());
+  return elements;
+}
+
 /// Makes a buffer of a tensor in the memory of the stream's device, as above. Its uses wait for all
 /// work on `producer`, the stream that you passed to the tensor's producer.
 template <class T>

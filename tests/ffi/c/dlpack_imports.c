@@ -228,6 +228,67 @@ static void what_cannot_be_imported_stays_the_callers(void) {
   free(producer);
 }
 
+/* A tensor of memory that is never written is a source of uploads, and nothing else. */
+static void a_read_only_tensor_is_a_source_of_uploads(void) {
+  static const char table[BYTES] = {7, 8, 9};
+  for (int kind = CPU; kind <= CUDA_HOST; kind += CUDA_HOST - CPU) {
+    struct producer *producer = produce();
+    producer->managed.flags = READ_ONLY;
+    producer->managed.tensor.device.device_type = kind;
+    producer->managed.tensor.data = (void *)table;
+    producer->managed.tensor.byte_offset = 0;
+    pinlane_buffer *buffer = NULL, *locked = NULL;
+    REFUSED(INVALID_VALUE,
+            pinlane_buffer_from_dlpack(rig.device, &producer->managed, &buffer));
+    EXPECT(strstr(pinlane_last_error(), "the tensor is read-only") != NULL);
+    if (kind == CUDA_HOST) {
+      OK(pinlane_buffer_register_read_only(rig.device, table, BYTES, &locked));
+    }
+    OK(pinlane_buffer_from_dlpack_read_only(rig.device, &producer->managed, &buffer));
+    OK(pinlane_device_buffer_upload(rig.stream, buffer, 0, rig.gpu, 0, 800, NULL));
+
+    const void *data = NULL;
+    void *to = NULL;
+    OK(pinlane_buffer_try_read(buffer, &data)); /* though the upload has not run */
+    EXPECT(data == table);
+    REFUSED(INVALID_VALUE, pinlane_buffer_write(buffer, &to));
+    EXPECT(strstr(pinlane_last_error(), "the buffer is only read") != NULL && to == NULL);
+    REFUSED(INVALID_VALUE,
+            pinlane_device_buffer_download(rig.stream, rig.gpu, 0, buffer, 0, 1, NULL));
+    managed *again = NULL;
+    REFUSED(INVALID_VALUE, pinlane_buffer_into_dlpack(buffer, NULL, &again));
+    EXPECT(again == NULL && producer->deleted == 0);
+
+    OK(pinlane_buffer_free(buffer)); /* waits for the upload */
+    EXPECT(producer->deleted == 1);
+    char found[3] = {0};
+    OK(pinlane_device_buffer_download_slice(rig.stream, rig.gpu, 0, found, 3));
+    EXPECT(memcmp(found, table, 3) == 0);
+    OK(pinlane_buffer_free(locked));
+    free(producer);
+  }
+
+  /* One that could be written too; and what is refused stays the caller's. */
+  struct producer *producer = produce();
+  managed *const tensor = &producer->managed;
+  pinlane_buffer *buffer = NULL;
+  OK(pinlane_buffer_from_dlpack_read_only(rig.device, tensor, &buffer));
+  OK(pinlane_buffer_free(buffer));
+  EXPECT(producer->deleted == 1);
+  buffer = NULL;
+  producer->strides[0] = 101; /* a gap */
+  REFUSED(INVALID_VALUE, pinlane_buffer_from_dlpack_read_only(rig.device, tensor, &buffer));
+  producer->strides[0] = 100;
+  REFUSED(INVALID_VALUE, pinlane_buffer_from_dlpack_read_only(rig.device, NULL, &buffer));
+  REFUSED(INVALID_VALUE, pinlane_buffer_from_dlpack_read_only(rig.device, tensor, NULL));
+  pinlane_buffer *first = NULL;
+  OK(pinlane_buffer_register(rig.device, producer->memory, BYTES, &first));
+  REFUSED(INVALID_VALUE, pinlane_buffer_from_dlpack_read_only(rig.device, tensor, &buffer));
+  OK(pinlane_buffer_free(first));
+  EXPECT(buffer == NULL && producer->deleted == 1);
+  free(producer);
+}
+
 int main(void) {
   set_up(BYTES, BYTES);
   a_tensor_becomes_a_buffer();
@@ -235,6 +296,7 @@ int main(void) {
   an_exported_tensor_becomes_a_buffer_again();
   an_imported_device_buffer_is_ordered_behind_its_stream();
   what_cannot_be_imported_stays_the_callers();
+  a_read_only_tensor_is_a_source_of_uploads();
   tear_down();
   return verdict("tensors as buffers");
 }

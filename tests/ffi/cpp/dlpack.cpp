@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace {
@@ -86,8 +87,29 @@ void what_is_refused_stays(rig& rig) {
   EXPECT(seen(managed).flags == 1);
   EXPECT(thrown_by([&] { (void)pinlane::from_dlpack<float>(rig.device, managed); }) ==
          PINLANE_STATUS_INVALID_VALUE);
+  EXPECT(thrown_by([&] { (void)pinlane::from_dlpack_read_only<int>(rig.device, managed); }) ==
+         PINLANE_STATUS_INVALID_VALUE);
   seen(managed).deleter(managed);
+}
 
+void read_only_tensors_are_sources(rig& rig) {
+  auto host = rig.pool.alloc<float>(6);
+  const float* const address = host.address();
+  host.write()[5] = 2.5f;
+  pinlane::tensor_layout layout;
+  layout.page_locked = layout.read_only = true;
+  auto* const managed = pinlane::into_dlpack(std::move(host), layout);
+  auto gpu = rig.device.alloc<float>(6);
+  {
+    const auto source = pinlane::from_dlpack_read_only<float>(rig.device, managed);
+    using part = decltype(source.slice());
+    static_assert(std::is_const_v<typename part::element_type>, "a source only");
+    EXPECT(source.size() == 6 && source.read().data() == address);
+    rig.stream.upload(source, gpu);
+  } // the tensor is deleted, after the copy
+  auto back = rig.pool.alloc<float>(6);
+  rig.stream.download(gpu, back);
+  EXPECT(back.read()[5] == 2.5f);
 }
 
 /// Whether a tensor is refused as elements of T. It then stays the caller's.
@@ -163,6 +185,7 @@ int main() {
   host_memory_goes_and_comes_back(rig);
   device_memory_goes_and_comes_back(rig);
   what_is_refused_stays(rig);
+  read_only_tensors_are_sources(rig);
   tensors_have_the_type_that_is_asked_for(rig);
   tensors_are_aligned_for_their_type(rig);
   return verdict("tensors in C++");

@@ -271,6 +271,7 @@ inline const call calls[] = {
      [](frame& f) { return free_one(f, kind::graph, pinlane_graph_free); }},
     {"pinlane_upload_parts", waits, upload_parts},
     {"pinlane_download_parts", waits, download_parts},
+    {"pinlane_buffer_from_dlpack_read_only", waits, buffer_from_dlpack_read_only},
 };
 
 /// The most frequent calls of programs, for all other numbers.

@@ -168,6 +168,27 @@ inline pinlane_status buffer_from_dlpack(frame& f) {
   });
 }
 
+/// A tensor that is only read. The buffer goes again at once, as one of memory that is only read.
+inline pinlane_status buffer_from_dlpack_read_only(frame& f) {
+  const argument device = f.any(kind::device);
+  const bool failed = f.must_fail;
+  const std::shared_ptr<own_tensor> own = make_host_tensor(f);
+  if ((own->versioned.flags & dl_read_only) != 0) {
+    f.must_fail = failed; // no error here
+  }
+  auto** const out = f.out<pinlane_buffer*>();
+  const pinlane_status status = give_own(own, [&](own_tensor* given) {
+    return pinlane_buffer_from_dlpack_read_only(device, &given->versioned, out);
+  });
+  if (status == PINLANE_STATUS_OK) {
+    void* data = nullptr;
+    require(pinlane_buffer_write(*out, &data) != PINLANE_STATUS_OK && data == nullptr,
+            "a tensor that is only read is written");
+    require(pinlane_buffer_free(*out) == PINLANE_STATUS_OK, "a tensor's buffer is not freed");
+  }
+  return status;
+}
+
 inline pinlane_status device_buffer_from_dlpack(frame& f) {
   argument stream = f.any(kind::stream);
   int number = f.w.device_of(kind::stream, stream);

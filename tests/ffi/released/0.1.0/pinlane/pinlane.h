@@ -2777,9 +2777,10 @@ pinlane_status pinlane_device_buffer_into_dlpack(struct pinlane_device_buffer *b
  * done, the deleter is never called.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
- * function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps or
- * unknown flags, is not of version 1, is in other memory, or does not fit in the address space,
- * and for memory that is page-locked already or cannot be. The caller then keeps the tensor.
+ * function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only (import it with
+ * `pinlane_buffer_from_dlpack_read_only`), has gaps or unknown flags, is not of version 1, is in
+ * other memory, or does not fit in the address space, and for memory that is page-locked already
+ * or cannot be. The caller then keeps the tensor.
  *
  * # Safety
  *
@@ -2791,6 +2792,25 @@ pinlane_status pinlane_device_buffer_into_dlpack(struct pinlane_device_buffer *b
 pinlane_status pinlane_buffer_from_dlpack(const struct pinlane_device *device,
                                           struct DLManagedTensorVersioned *tensor,
                                           struct pinlane_buffer **buffer);
+
+/**
+ * As `pinlane_buffer_from_dlpack`, of a tensor that is only read, such as one with the flag
+ * `DLPACK_FLAG_BITMASK_READ_ONLY`: the buffer is a source of uploads, as one of
+ * `pinlane_buffer_register_read_only`. Calls that would write to it return `INVALID_VALUE`.
+ *
+ * Statuses: as for `pinlane_buffer_from_dlpack`, but a tensor may be read-only; `UNSUPPORTED` also
+ * for memory that is mapped for reading only, on a device that cannot register it.
+ *
+ * # Safety
+ *
+ * - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
+ *   until then its elements do not change. Memory of type `kDLCUDAHost` is page-locked for all
+ *   devices.
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_from_dlpack_read_only(const struct pinlane_device *device,
+                                                    struct DLManagedTensorVersioned *tensor,
+                                                    struct pinlane_buffer **buffer);
 
 /**
  * Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in the memory of the device of
@@ -3205,9 +3225,9 @@ pinlane_status pinlane_file_open(const char *path,
  * that of `pinlane_file_open`. The caller frees `file` with `pinlane_file_free`, which blocks
  * until no upload reads the file.
  *
- * Blocks while the system reads the file and page-locks it: 30 to 50 ms a GiB for a file that is
- * in the page cache. An upload by way of slots takes 20 ms a GiB. If the device cannot page-lock
- * memory that is mapped for reading only, uploads read the file by way of slots.
+ * Blocks while the system reads the file and page-locks it: 50 to 70 ms a GiB for a file that is
+ * in the page cache. If the device cannot page-lock memory that is mapped for reading only,
+ * uploads read the file by way of slots.
  *
  * If another program writes to the file, an upload may copy old or new bytes. If it truncates the
  * file, an upload of what is gone returns a status, and what is written there later is not seen.
