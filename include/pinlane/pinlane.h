@@ -3230,7 +3230,9 @@ pinlane_status pinlane_file_open(const char *path,
  * uploads read the file by way of slots.
  *
  * If another program writes to the file, an upload may copy old or new bytes. If it truncates the
- * file, an upload of what is gone returns a status, and what is written there later is not seen.
+ * file, an upload of what is gone returns a status, and what is written there later is not seen. A
+ * `memfd` with the seals `F_SEAL_SHRINK` and `F_SEAL_WRITE` cannot be written or truncated: open
+ * it by its path in `/proc/self/fd`, when it has its seals.
  *
  * Statuses: as for `pinlane_file_open`; `INVALID_HANDLE`; `OUT_OF_HOST_MEMORY`, and others of
  * `pinlane_buffer_register_read_only`, if the file cannot be page-locked.

@@ -82,7 +82,9 @@ pub unsafe extern "C" fn pinlane_file_open(
 /// uploads read the file by way of slots.
 ///
 /// If another program writes to the file, an upload may copy old or new bytes. If it truncates the
-/// file, an upload of what is gone returns a status, and what is written there later is not seen.
+/// file, an upload of what is gone returns a status, and what is written there later is not seen. A
+/// `memfd` with the seals `F_SEAL_SHRINK` and `F_SEAL_WRITE` cannot be written or truncated: open
+/// it by its path in `/proc/self/fd`, when it has its seals.
 ///
 /// Statuses: as for `pinlane_file_open`; `INVALID_HANDLE`; `OUT_OF_HOST_MEMORY`, and others of
 /// `pinlane_buffer_register_read_only`, if the file cannot be page-locked.

@@ -164,9 +164,12 @@ impl FileReader {
     ///
     /// If another program writes to the file, an upload may copy old or new bytes. If it truncates
     /// the file, an upload of what is gone is an error
-    /// ([`OutOfRange`](crate::ErrorKind::OutOfRange)), and what is written there later is not seen:
-    /// open the file again. An emulated device reads by the host: if the file is truncated during
-    /// the copy, SIGBUS ends the process.
+    /// ([`OutOfRange`](crate::ErrorKind::OutOfRange)): each upload asks the system for the length
+    /// first. What is written there later is not seen: open the file again. An emulated device
+    /// reads by the host: if the file is truncated during the copy, SIGBUS ends the process.
+    ///
+    /// A `memfd` that has the seals `F_SEAL_SHRINK` and `F_SEAL_WRITE` cannot be truncated or
+    /// written at all. Open it by its path in `/proc/self/fd`, when it has its seals.
     ///
     /// # Errors
     ///

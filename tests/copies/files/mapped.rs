@@ -1,7 +1,8 @@
 //! Files that are mapped and page-locked once: uploads without a byte copied by the host.
 
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::FileExt;
 
 use pinlane::driver::Call;
@@ -97,6 +98,39 @@ fn what_a_file_has_got_since_is_read_and_what_it_has_lost_is_an_error() {
     assert_eq!((error.kind(), emulator.calls(Call::CopyH2D)), (ErrorKind::OutOfRange, copies));
     assert!(error.to_string().contains("it has been truncated"), "{error}");
     assert_eq!(emulator.findings(), []);
+}
+
+/// What the documentation promises of them: the length that each upload asks for cannot change.
+#[test]
+fn a_sealed_file_is_mapped_and_no_program_can_truncate_or_write_it() {
+    let emulator = emulator(Execution::Lazy);
+    let device = device(&emulator, SLOT);
+    let bytes = contents(3 * SLOT);
+    // SAFETY: the name is a string; the descriptor that it gives is owned by nothing else.
+    let mut sealed = unsafe {
+        let number = libc::memfd_create(c"sealed".as_ptr(), libc::MFD_ALLOW_SEALING);
+        assert!(number >= 0, "{}", io::Error::last_os_error());
+        File::from_raw_fd(number)
+    };
+    sealed.write_all(&bytes).expect("ours");
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_WRITE;
+    // SAFETY: the descriptor is open; the call reads its numbers only.
+    assert_eq!(unsafe { libc::fcntl(sealed.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+
+    let path = format!("/proc/self/fd/{}", sealed.as_raw_fd());
+    let reader = FileReader::open_mapped(&device, path).expect("room");
+    assert!(reader.is_mapped());
+    let refused = |result: io::Result<()>| {
+        let code = result.expect_err("sealed").raw_os_error();
+        assert_eq!(code, Some(libc::EPERM));
+    };
+    refused(sealed.set_len(1));
+    refused(sealed.write_all_at(&[1], 0));
+    let (stream, mut gpu) = (device.stream().expect("a stream"), device.alloc(3 * SLOT).unwrap());
+    stream.upload_file(&reader, 0, &mut gpu).expect("no faults");
+    let mut found = vec![0; 3 * SLOT];
+    stream.download_slice(&gpu, &mut found).expect("no faults");
+    assert!(found == bytes);
 }
 
 #[test]
