@@ -4,11 +4,13 @@
 //! section leaves its data consistent even if it panics.
 
 pub(crate) mod asymmetric;
+mod spin_lock;
 
 pub(crate) use std::sync::atomic;
 
 pub(crate) use pinlane_base::lock::{Condvar, Mutex, MutexGuard};
 pub(crate) use pinlane_base::sanitizer;
+pub(crate) use spin_lock::{SpinGuard, SpinLock};
 use std::ops::Deref;
 
 /// A value on its own cache lines: several threads write it, and others read its neighbours.

@@ -61,19 +61,25 @@ impl<'s> Door<'s> {
 
     /// Makes later work of the stream wait, on the device, for every use that conflicts with
     /// `operands`. The stream is then open for that work.
+    #[inline]
     pub(crate) fn wait_for_conflicts(self, operands: &[Operand<'_>]) -> Result<&'s dyn Driver> {
         let driver = self.stream.open(self.operation)?;
         for operand in operands {
             self.check_driver(operand.context)?;
-            if !operand.hazards.is_used_elsewhere(self.stream) {
-                continue;
-            }
-            let earlier = operand.hazards.conflicts(&operand.range, operand.access, self.stream);
-            for Use { stream, fence, .. } in earlier.iter() {
-                self.stream.wait_for(stream, fence.position, self.operation)?;
+            if operand.hazards.is_used_elsewhere(self.stream) {
+                self.wait_for_others(operand)?;
             }
         }
         Ok(driver)
+    }
+
+    #[inline(never)]
+    fn wait_for_others(self, operand: &Operand<'_>) -> Result<()> {
+        let earlier = operand.hazards.conflicts(&operand.range, operand.access, self.stream);
+        for Use { stream, fence, .. } in earlier.iter() {
+            self.stream.wait_for(stream, fence.position, self.operation)?;
+        }
+        Ok(())
     }
 
     /// Enqueues a part of a larger operation, whose conflicts the stream waits for already, and
@@ -128,11 +134,13 @@ impl<'s> Door<'s> {
     /// Checks that both sides have the same number of elements.
     #[inline]
     pub(crate) fn check_lengths<T>(self, src: usize, dst: usize) -> Result<()> {
-        if src == dst {
-            return Ok(());
-        }
+        if src == dst { Ok(()) } else { Err(self.other_lengths::<T>(src, dst)) }
+    }
+
+    #[cold]
+    fn other_lengths<T>(self, src: usize, dst: usize) -> Error {
         let what = format!("the source has {}, the destination {dst}", counted::<T>(src));
-        Err(Error::new(ErrorKind::LengthMismatch, self.operation, what, Remedy::ViewsOfEqualLength))
+        Error::new(ErrorKind::LengthMismatch, self.operation, what, Remedy::ViewsOfEqualLength)
     }
 
     /// Checks that the buffer belongs to the stream's driver.

@@ -89,7 +89,10 @@ impl Block {
         let seam = self.seam;
         let mut start = range.start;
         std::iter::from_fn(move || {
-            let part = start..range.end.min((start / seam + 1).saturating_mul(seam));
+            // The first test avoids the division: few blocks have a seam.
+            let end =
+                if range.end <= seam { seam } else { (start / seam + 1).saturating_mul(seam) };
+            let part = start..range.end.min(end);
             start = part.end;
             (!part.is_empty()).then_some(part)
         })
@@ -98,7 +101,7 @@ impl Block {
     /// Whether a range has several parts.
     #[inline]
     pub(crate) fn crosses_seam(&self, range: &Range<usize>) -> bool {
-        // The first test avoids the division: few blocks have a seam.
+        // The first test is for speed, as above.
         range.end > self.seam && (range.start / self.seam + 1).saturating_mul(self.seam) < range.end
     }
 

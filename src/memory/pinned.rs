@@ -183,7 +183,7 @@ pub struct PinnedBuf<T: Pod> {
 // region's other parts are `Send` by themselves.
 unsafe impl<T: Pod + Send> Send for PinnedBuf<T> {}
 // SAFETY: `&PinnedBuf<T>` gives `&[T]`, and `T: Sync` is required; recording uses through `&self`
-// goes through the mutex of `Hazards`.
+// goes through the lock of `Hazards`.
 unsafe impl<T: Pod + Sync> Sync for PinnedBuf<T> {}
 
 impl<T: Pod> PinnedBuf<T> {

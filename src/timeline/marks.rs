@@ -24,11 +24,13 @@ pub(crate) struct Fence {
 
 impl Fence {
     /// Whether the completion of this fence implies that of `position`.
+    #[inline]
     pub(super) fn implies(self, position: u64) -> bool {
         position < self.covers || position == self.position
     }
 
     /// The one of two fences of a stream whose completion implies the other's, if there is one.
+    #[inline]
     pub(crate) fn covering(self, other: Fence) -> Option<Fence> {
         if self.implies(other.position) {
             Some(self)
@@ -81,6 +83,7 @@ impl<E: Clone> Marks<E> {
     }
 
     /// Gives `mark` the next position.
+    #[inline]
     pub(super) fn push(&mut self, mark: Mark<E>) -> u64 {
         let position = self.end();
         let Mark { covers, done, .. } = mark;
@@ -118,7 +121,9 @@ impl<E: Clone> Marks<E> {
     /// Notes that all positions below `below` are complete.
     pub(super) fn retire(&mut self, below: u64) {
         while self.pending.front().is_some_and(|front| self.first < below || front.done) {
-            self.idle.extend(self.pending.pop_front().and_then(|mark| mark.event));
+            if let Some(event) = self.pending.pop_front().and_then(|mark| mark.event) {
+                self.idle.push_back(event);
+            }
             self.first += 1;
         }
         self.fenced = self.fenced.max(self.first);

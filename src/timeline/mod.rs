@@ -38,8 +38,8 @@
 //!   after; otherwise the event is dropped without a query.
 //! * **Retired.** `retired` only grows. It is stored (release) after the query or wait that proved
 //!   it.
-//! * **No driver call under the lock.** The mutex guards the list of marks, for a few instructions
-//!   at a time.
+//! * **No driver call under the lock.** It guards the list of marks, for a few instructions at a
+//!   time.
 //! * **Events are not recycled under a waiter.** A mark's event is shared by `Arc`; it is recorded
 //!   again only when there is no other owner.
 //!
@@ -62,7 +62,7 @@ use crate::context::Context;
 use crate::driver::{Capture, Driver, RawStream};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::process::{call_user, on_ordinary_thread};
-use crate::sync::{Mutex, MutexGuard, sanitizer};
+use crate::sync::{Mutex, SpinGuard, SpinLock, sanitizer};
 use crate::trace::{Kind, Recorder, Work, nvtx_range};
 use event::Event;
 pub(crate) use marks::Fence;
@@ -102,7 +102,7 @@ pub(crate) struct Timeline {
     owner: Option<Box<dyn Send + Sync>>,
     /// Code outside this crate has the handle, and may capture the stream.
     exposed: AtomicBool,
-    marks: Mutex<Marks<Arc<Event>>>,
+    marks: SpinLock<Marks<Arc<Event>>>,
     /// Copies of what the marks say, for readers without the lock: the first pending position, the
     /// next one, and how many may have no event. [`publish`](Self::publish) stores them under the
     /// lock.
@@ -144,7 +144,7 @@ impl Timeline {
             origin,
             owner,
             exposed: AtomicBool::new(!matches!(origin, Origin::Owned { .. })),
-            marks: Mutex::default(),
+            marks: SpinLock::default(),
             retired: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
             open: AtomicU64::new(0),
@@ -205,10 +205,11 @@ impl Timeline {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Marks<Arc<Event>>> {
+    fn lock(&self) -> SpinGuard<'_, Marks<Arc<Event>>> {
         self.marks.lock()
     }
 
+    #[inline]
     fn publish(&self, marks: &Marks<Arc<Event>>) {
         let open = marks.open();
         self.open.store(open.end.saturating_sub(open.start), Ordering::Relaxed);
@@ -219,11 +220,18 @@ impl Timeline {
     /// The driver, if work may be enqueued here by this thread: not in a forked child, not on
     /// another thread's default stream, not while the stream is captured (soundness rules 11 and
     /// 14).
+    #[inline]
     pub(crate) fn open(&self, operation: &'static str) -> Result<&dyn Driver> {
         let driver = self.context.driver(operation)?;
-        if self.is_private() {
-            return Ok(driver);
-        }
+        if self.is_private() { Ok(driver) } else { self.open_exposed(driver, operation) }
+    }
+
+    #[inline(never)]
+    fn open_exposed<'d>(
+        &self,
+        driver: &'d dyn Driver,
+        operation: &'static str,
+    ) -> Result<&'d dyn Driver> {
         self.check_thread(operation)?;
         // Code outside this crate has the handle, so the stream may be captured. SAFETY: the stream
         // is live: owned ones until drop, foreign ones by the contract of their owner.
@@ -302,6 +310,7 @@ impl Timeline {
         self.moving.store(below, Ordering::Relaxed);
     }
 
+    #[inline]
     fn push(&self, mark: Mark<Arc<Event>>) -> u64 {
         let mut marks = self.lock();
         let position = marks.push(mark);

@@ -46,6 +46,10 @@ fn ran_in_a_process_of_its_own() -> bool {
 
 /// Like `src/sync.rs`.
 mod sync {
+    mod locks;
+    #[path = "../../../src/sync/spin_lock.rs"]
+    mod spin_lock;
+
     use std::ops::Deref;
     use std::time::Duration;
 

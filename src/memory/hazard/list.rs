@@ -164,9 +164,41 @@ impl List {
         }
     }
 
+    /// Makes the first use stand for the given one, if it has the same stream and bytes, or if it
+    /// is known to be complete. So a buffer that one stream uses in turns needs no memory for a
+    /// second use.
+    #[inline]
+    pub(super) fn renew_first(
+        &mut self,
+        stream: &Timeline,
+        fence: Fence,
+        range: &Range<usize>,
+        access: Access,
+    ) -> bool {
+        let Some(first) = self.first.as_mut().filter(|first| first.is_on(stream)) else {
+            return false;
+        };
+        if first.range == *range
+            && first.access == access
+            && let Some(covering) = first.fence.covering(fence)
+        {
+            first.fence = covering;
+            return true;
+        }
+        let is_gone = first.is_retired();
+        if is_gone {
+            (first.fence, first.range, first.access) = (fence, range.clone(), access);
+        }
+        is_gone
+    }
+
+    /// Takes out the first use if it is known to be complete.
+    pub(super) fn take_retired_first(&mut self) -> Option<Use> {
+        self.first.take_if(|first| first.is_retired())
+    }
+
     /// Makes the first use, or one of the last few, stand for the given one, if it has the same
     /// stream and bytes.
-    #[inline]
     pub(super) fn absorb(
         &mut self,
         stream: &Timeline,
@@ -174,9 +206,8 @@ impl List {
         range: &Range<usize>,
         access: Access,
     ) -> bool {
-        let mut same =
-            |old: &mut Use| old.range == *range && old.absorb(stream, fence, range, access);
-        if self.first.as_mut().is_some_and(&mut same) {
+        let same = |old: &mut Use| old.range == *range && old.absorb(stream, fence, range, access);
+        if self.first.as_mut().is_some_and(same) {
             return true;
         }
         let Some(more) = &mut self.more else { return false };

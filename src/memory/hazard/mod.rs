@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::driver::Poll;
 use crate::error::Result;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{SpinGuard, SpinLock};
 use crate::timeline::{Fence, Timeline};
 pub(crate) use list::{Access, Use};
 use list::{Few, List, TIDY_ABOVE};
@@ -56,15 +56,16 @@ pub(crate) struct Hazards {
     /// Null while there are no uses; the stream, while all uses are on one; [`SEVERAL`] otherwise.
     /// The pointer is only compared. The uses keep the stream alive.
     users: AtomicPtr<Timeline>,
-    uses: Mutex<List>,
+    uses: SpinLock<List>,
 }
 
 impl Hazards {
-    fn lock(&self) -> MutexGuard<'_, List> {
+    fn lock(&self) -> SpinGuard<'_, List> {
         self.uses.lock()
     }
 
     /// Records an operation. The host or its stream has waited for the uses that conflict with it.
+    #[inline]
     pub(crate) fn note(
         &self,
         stream: &Arc<Timeline>,
@@ -76,18 +77,36 @@ impl Hazards {
             return;
         }
         let mut uses = self.lock();
+        let is_alone = self.users.load(Ordering::Relaxed) == Arc::as_ptr(stream).cast_mut();
+        if !(is_alone && uses.renew_first(stream, fence, range, access)) {
+            self.note_another(uses, stream, fence, range, access);
+        }
+    }
+
+    /// As [`note`](Self::note), under the lock.
+    #[inline(never)]
+    fn note_another<'a>(
+        &'a self,
+        mut uses: SpinGuard<'a, List>,
+        stream: &Arc<Timeline>,
+        fence: Fence,
+        range: &Range<usize>,
+        access: Access,
+    ) {
+        let gone = uses.take_retired_first();
         self.count_user(stream, &uses);
-        if uses.absorb(stream, fence, range, access) {
-            return;
+        if !uses.absorb(stream, fence, range, access) {
+            if uses.is_long() {
+                drop(uses);
+                self.tidy();
+                uses = self.lock();
+                self.count_user(stream, &uses);
+            }
+            let stream = Arc::clone(stream);
+            uses.push(Use { stream, fence, range: range.clone(), access });
         }
-        if uses.is_long() {
-            drop(uses);
-            self.tidy();
-            uses = self.lock();
-            self.count_user(stream, &uses);
-        }
-        let stream = Arc::clone(stream);
-        uses.push(Use { stream, fence, range: range.clone(), access });
+        drop(uses);
+        drop(gone);
     }
 
     /// Makes the list as short as what is pending. Forgets what is known to be complete, and merges
@@ -112,10 +131,15 @@ impl Hazards {
     /// Forgets the uses that lie in `range` and are on other streams of the same device. The caller
     /// has recorded a write of `range` on `stream`, and that stream waited for those uses first. So
     /// whatever conflicts with them conflicts with the write.
+    #[inline]
     pub(crate) fn supersede(&self, stream: &Arc<Timeline>, range: &Range<usize>) {
-        if self.users.load(Ordering::Relaxed) != SEVERAL {
-            return;
+        if self.users.load(Ordering::Relaxed) == SEVERAL {
+            self.supersede_others(stream, range);
         }
+    }
+
+    #[inline(never)]
+    fn supersede_others(&self, stream: &Arc<Timeline>, range: &Range<usize>) {
         let elsewhere =
             |old: &Use| !old.is_on(stream) && old.stream.raw().device == stream.raw().device;
         let covered = |old: &Use| range.start <= old.range.start && old.range.end <= range.end;

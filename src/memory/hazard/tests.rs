@@ -81,6 +81,27 @@ fn a_list_is_idle_again_when_all_is_complete() {
     }
 }
 
+/// A buffer that is copied up and down in turns keeps one use, and its list needs no memory.
+#[test]
+fn a_use_makes_place_when_it_is_complete_and_not_before() {
+    let (hazards, stream, other) = (Hazards::default(), stream(), stream());
+    for (stream, access) in
+        [(&stream, Access::Write), (&stream, Access::Read), (&other, Access::Read)]
+    {
+        note_work(&hazards, stream, access);
+        assert_eq!(hazards.lock().len(), 1);
+        stream.advance().expect("no faults");
+    }
+    assert!(hazards.is_used_elsewhere(&stream) && !hazards.is_used_elsewhere(&other));
+    for (stream, access, len) in
+        [(&stream, Access::Write, 1), (&stream, Access::Read, 2), (&other, Access::Read, 3)]
+    {
+        note_work(&hazards, stream, access);
+        assert_eq!(hazards.lock().len(), len, "what is pending stays");
+    }
+    assert!(hazards.is_used_elsewhere(&stream) && hazards.is_used_elsewhere(&other));
+}
+
 #[test]
 fn no_bytes_are_no_use() {
     let (hazards, stream) = (Hazards::default(), stream());
@@ -158,7 +179,7 @@ fn a_use_is_recorded_in_one_cache_line() {
     use std::mem::{align_of, offset_of, size_of};
 
     const LINE: usize = 64;
-    assert_eq!(size_of::<Mutex<List>>(), LINE);
+    assert_eq!(size_of::<SpinLock<List>>(), LINE);
     let in_parents = [offset_of!(Block, hazards), DeviceRegion::HAZARDS];
     assert_eq!((align_of::<Block>(), align_of::<DeviceRegion>()), (LINE, LINE));
     for hazards in in_parents {
