@@ -150,8 +150,10 @@ impl Timeline {
     /// Gives the open group its event. If that fails, a later event covers the group.
     #[cold]
     pub(super) fn close_group(&self, operation: &'static str) {
-        if let Ok(driver) = self.open(operation) {
-            let _ = self.fence(driver, operation);
+        if let Ok(driver) = self.open(operation)
+            && let Some((covers, event)) = self.record_after_all(driver, operation)
+        {
+            self.push(Mark { covers, done: false, event: Some(event) });
         }
     }
 
@@ -162,6 +164,18 @@ impl Timeline {
         driver: &dyn Driver,
         operation: &'static str,
     ) -> Option<(Fence, Arc<Event>)> {
+        let (covers, event) = self.record_after_all(driver, operation)?;
+        let position = self.push(Mark { covers, done: false, event: Some(event.clone()) });
+        Some((Fence { position, covers }, event))
+    }
+
+    /// Records an event that covers all that has been pushed: the positions below the first of the
+    /// two. The caller has just [opened](Self::open) the stream, and pushes the event.
+    fn record_after_all(
+        &self,
+        driver: &dyn Driver,
+        operation: &'static str,
+    ) -> Option<(u64, Arc<Event>)> {
         let event = self.take_event(driver).ok()?;
         let covers = self.recorded.load(Ordering::Acquire);
         // SAFETY: the event is live and of this stream's device (`take_event`); the stream is live.
@@ -169,7 +183,6 @@ impl Timeline {
         // Since the caller opened the stream, other code may have got its handle and begun a
         // capture. A query of an event recorded in a capture invalidates it.
         self.open(operation).ok()?;
-        let position = self.push(Mark { covers, done: false, event: Some(event.clone()) });
-        Some((Fence { position, covers }, event))
+        Some((covers, event))
     }
 }

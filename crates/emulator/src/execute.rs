@@ -139,18 +139,7 @@ impl Machine {
             Action::Kernel(ref launch) => self.run_kernel(key, device, launch, knowledge)?,
             Action::Alloc { ptr } => self.memory.commit(ptr),
             Action::Free { ptr } => self.memory.release(ptr),
-            Action::Mark { event } => {
-                let now = self.now(device);
-                let count = self.streams.get(key).map(|stream| stream.completed + 1);
-                let event = self.events.get_mut(event).filter(|event| event.timing);
-                // A later record has overwritten the snapshot of this one.
-                if let Some(event) = event
-                    && event.snapshot.map(|snapshot| (snapshot.stream, Some(snapshot.count)))
-                        == Some((key, count))
-                {
-                    event.stamp = Some(now);
-                }
-            }
+            Action::Mark { event } => self.stamp(key, device, event),
             Action::Join | Action::HostFunction(_) => {}
         }
         Ok(())
@@ -247,6 +236,18 @@ impl Machine {
             host.ptr.address()
         );
         self.report(FindingKind::SourceChanged, message);
+    }
+
+    /// The stream has reached the record of an event.
+    fn stamp(&mut self, key: Key, device: Ordinal, event: Key) {
+        let Some(recorded) = self.events.get(event).filter(|event| event.timing) else { return };
+        let count = self.streams.get(key).map(|stream| stream.completed + 1);
+        let snapshot = recorded.snapshot.map(|at| (at.stream, Some(at.count)));
+        // Else a later record has overwritten the snapshot of this one.
+        if snapshot == Some((key, count)) {
+            let now = self.now(device);
+            self.events.get_mut(event).expect("just found").stamp = Some(now);
+        }
     }
 
     /// The clock of a device: real time, and what its busy kernels would have taken.

@@ -31,6 +31,7 @@ use crate::memory::mapped::{self, Backing, Reservation};
 use crate::memory::pools::PoolId;
 use crate::memory::storage::Storage;
 use crate::words::rng;
+use crate::words::spans::Spans;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DevicePtr, DriverResult, Ordinal};
 
@@ -72,7 +73,7 @@ pub(super) struct Bank {
     used: usize,
     blocks: usize,
     next: u64,
-    pub(super) allocations: BTreeMap<DevicePtr, Allocation>,
+    pub(super) allocations: Spans<Allocation>,
 }
 
 impl Bank {
@@ -81,7 +82,7 @@ impl Bank {
     fn gap(&self, start: DevicePtr, bytes: u64, alignment: u64) -> Option<u64> {
         let aligned = |place: u64| (start + place).next_multiple_of(alignment) - start;
         let mut free = aligned(FIRST);
-        for (&at, allocation) in &self.allocations {
+        for (at, allocation) in self.allocations.iter() {
             let (mut from, mut to) = (at - start, (at - start) + padded(allocation.bytes)?);
             if !matches!(allocation.role, Role::Plain) {
                 (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
@@ -192,7 +193,7 @@ impl DeviceMemory {
 
     pub(crate) fn new(devices: usize, capacity: usize, seed: u64) -> Self {
         let bank =
-            || Bank { capacity, used: 0, blocks: 0, next: FIRST, allocations: BTreeMap::new() };
+            || Bank { capacity, used: 0, blocks: 0, next: FIRST, allocations: Spans::default() };
         DeviceMemory {
             seed,
             base: TAG,
@@ -245,7 +246,7 @@ impl DeviceMemory {
     /// it, and its start.
     pub(crate) fn allocation_of(&self, address: DevicePtr) -> Option<(DevicePtr, &Allocation)> {
         let bank = &self.banks[self.bank_of(address)? as usize];
-        let (&start, found) = bank.allocations.range(..=address).next_back()?;
+        let (start, found) = bank.allocations.below(address)?;
         let inside = address - start < found.bytes as u64 && !found.freeing;
         (inside && !matches!(found.role, Role::Backing(_))).then_some((start, found))
     }
@@ -256,7 +257,7 @@ impl DeviceMemory {
         address: DevicePtr,
     ) -> Option<(DevicePtr, &mut Allocation)> {
         let bank = self.bank_of(address).map(|device| &mut self.banks[device as usize])?;
-        let (&start, found) = bank.allocations.range_mut(..=address).next_back()?;
+        let (start, found) = bank.allocations.below_mut(address)?;
         (address - start < found.bytes as u64).then_some((start, found))
     }
 
@@ -271,7 +272,7 @@ impl DeviceMemory {
     pub(crate) fn made_on(&self, device: Ordinal) -> Vec<DevicePtr> {
         let all = self.banks[device as usize].allocations.iter();
         let made = all.filter(|(_, one)| one.made.is_some() && !one.freeing);
-        made.map(|(&start, _)| start).collect()
+        made.map(|(start, _)| start).collect()
     }
 
     /// The device that the memory at an address belongs to.
@@ -376,9 +377,9 @@ impl DeviceMemory {
         let arena = self.arena.as_ref().ok_or(CudaCode::INVALID_VALUE)?;
         let bank = self.bank_of(address).map(|device| &mut self.banks[device as usize]);
         let bank = bank.ok_or(CudaCode::INVALID_VALUE)?;
-        let known = bank.allocations.get(&address);
+        let known = bank.allocations.get(address);
         let is_adopted = known.is_some_and(|one| matches!(one.role, Role::Adopted));
-        let gone = is_adopted.then(|| bank.allocations.remove(&address)).flatten();
+        let gone = is_adopted.then(|| bank.allocations.remove(address)).flatten();
         let bytes = gone.ok_or(CudaCode::INVALID_VALUE)?.bytes as u64;
         let page = address & !(PAGE - 1);
         let room = (bytes + (address - page)).next_multiple_of(PAGE);
@@ -429,12 +430,12 @@ impl DeviceMemory {
 
     pub(super) fn remove(&mut self, address: DevicePtr) -> Option<Allocation> {
         let device = self.bank_of(address)?;
-        self.banks[device as usize].allocations.remove(&address)
+        self.banks[device as usize].allocations.remove(address)
     }
 
     pub(crate) fn read(&self, address: DevicePtr, bytes: usize) -> Result<&[u8], Violation> {
         let place = self.locate(address, bytes, false)?;
-        let allocation = &self.banks[place.device].allocations[&place.start];
+        let allocation = &self.banks[place.device].allocations[place.start];
         Ok(&allocation.contents()[place.offset..][..bytes])
     }
 
@@ -456,7 +457,7 @@ impl DeviceMemory {
         bytes: usize,
     ) -> Result<(), Violation> {
         let (to, from) = (self.locate(dst, bytes, true)?, self.locate(src, bytes, false)?);
-        let of = |place: Place| (&self.banks[place.device].allocations[&place.start], place.offset);
+        let of = |place: Place| (&self.banks[place.device].allocations[place.start], place.offset);
         if to.start != from.start && mapped::share(of(to), of(from), bytes) {
             // The same bytes at two addresses must not be borrowed twice.
             let taken = self.read(src, bytes)?.to_vec();
@@ -471,7 +472,7 @@ impl DeviceMemory {
         // The target's storage is taken out for the time of the copy: two allocations of one map
         // cannot be borrowed at once.
         let (mut storage, all) = (std::mem::take(&mut target.storage), target.bytes);
-        let source = &self.banks[from.device].allocations[&from.start];
+        let source = &self.banks[from.device].allocations[from.start];
         storage.contents_mut(all)[to.offset..][..bytes]
             .copy_from_slice(&source.contents()[from.offset..][..bytes]);
         self.at(to).storage = storage;
@@ -480,12 +481,12 @@ impl DeviceMemory {
 
     pub(super) fn allocation(&mut self, address: DevicePtr) -> Option<&mut Allocation> {
         let device = self.bank_of(address)?;
-        self.banks[device as usize].allocations.get_mut(&address)
+        self.banks[device as usize].allocations.get_mut(address)
     }
 
     fn at(&mut self, place: Place) -> &mut Allocation {
         let allocations = &mut self.banks[place.device].allocations;
-        allocations.get_mut(&place.start).expect("a place is made only of what is there")
+        allocations.get_mut(place.start).expect("a place is made only of what is there")
     }
 
     fn locate(&self, address: DevicePtr, bytes: usize, writes: bool) -> Result<Place, Violation> {
@@ -493,7 +494,7 @@ impl DeviceMemory {
             return Err(format!("{address:#x} is not a device address"));
         };
         let bank = &self.banks[device as usize];
-        let Some((&start, found)) = bank.allocations.range(..=address).next_back() else {
+        let Some((start, found)) = bank.allocations.below(address) else {
             return Err(self.absent(bank, address));
         };
         let offset = (address - start) as usize;

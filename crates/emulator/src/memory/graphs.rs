@@ -35,7 +35,7 @@ impl DeviceMemory {
     /// The device and the length of memory that a graph allocates, allocated or not.
     pub(crate) fn of_graph(&self, address: DevicePtr) -> Option<(Ordinal, usize)> {
         let device = self.bank_of(address)?;
-        let found = self.banks[device as usize].allocations.get(&address)?;
+        let found = self.banks[device as usize].allocations.get(address)?;
         found.graph.as_ref().map(|_| (device, found.bytes))
     }
 

@@ -317,7 +317,7 @@ impl DeviceMemory {
     /// The mapping that an address lies in.
     fn mapping(&self, address: DevicePtr) -> Option<(DevicePtr, &Mapping)> {
         let bank = &self.banks[self.bank_of(address)? as usize];
-        let (&start, allocation) = bank.allocations.range(..=address).next_back()?;
+        let (start, allocation) = bank.allocations.below(address)?;
         let Role::Reserved(reservation) = &allocation.role else { return None };
         let (offset, mapping) = reservation.mapping_at(address - start)?;
         Some((start + offset, mapping))

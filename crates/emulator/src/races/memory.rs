@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::report::{MemoryKind, RacingAccess};
 use super::shadow::{Conflict, Shadow, Use, View};
 use crate::operation::uses::Touch;
+use crate::words::spans::Spans;
 
 /// The number of freed allocations at which those that all threads know of are first dropped.
 const FEW: usize = 64;
@@ -37,7 +38,7 @@ struct Allocation {
 
 #[derive(Debug, Default)]
 pub(super) struct Memory {
-    allocations: BTreeMap<u64, Allocation>,
+    allocations: Spans<Allocation>,
     pageable: Shadow,
     generations: u64,
     /// Where allocations began that are freed, and that not all threads know of.
@@ -61,7 +62,7 @@ impl Memory {
     #[inline]
     pub(super) fn touch(
         &mut self,
-        mut new: Use,
+        new: &Use,
         view: &impl View,
         found: &mut Vec<Conflict>,
     ) -> Option<Origin> {
@@ -70,18 +71,21 @@ impl Memory {
             if new.kernel.is_some() || crate::memory::device::is_device_address(new.start) {
                 return None;
             }
-            new.bytes = new.bytes.min(u64::MAX - new.start);
-            self.pageable.touch(new, view, found);
+            let bytes = new.bytes.min(u64::MAX - new.start);
+            self.pageable.touch(&Use { bytes, ..*new }, view, found);
             return Some(PAGEABLE);
         };
         let origin = allocation.origin;
-        match new.access {
+        let bytes = match new.access {
             RacingAccess::Read | RacingAccess::Write => {
-                new.bytes = new.bytes.min(origin.start + origin.bytes - new.start);
+                new.bytes.min(origin.start + origin.bytes - new.start)
             }
-            RacingAccess::Allocation | RacingAccess::Free => new.bytes = origin.bytes,
+            RacingAccess::Allocation | RacingAccess::Free => origin.bytes,
+        };
+        match bytes == new.bytes {
+            true => allocation.shadow.touch(new, view, found),
+            false => allocation.shadow.touch(&Use { bytes, ..*new }, view, found),
         }
-        allocation.shadow.touch(new, view, found);
         if new.access == RacingAccess::Free {
             if matches!(origin.kind, MemoryKind::OnDevice(_)) {
                 self.gone.insert(origin.start, (origin, new.called.site));
@@ -102,7 +106,7 @@ impl Memory {
         let (start, end) = (touch.start, touch.start.saturating_add(touch.bytes));
         let writes = touch.access != RacingAccess::Read;
         let mut found = Vec::new();
-        for (_, Allocation { origin, shadow }) in self.allocations.range(..end).rev() {
+        for (_, Allocation { origin, shadow }) in self.allocations.range_to(end).rev() {
             if origin.start + origin.bytes <= start {
                 break;
             }
@@ -122,12 +126,12 @@ impl Memory {
         if until < border {
             return Some(until);
         }
-        (end > border && self.allocations.contains_key(&border)).then_some(border)
+        (end > border && self.allocations.get(border).is_some()).then_some(border)
     }
 
     /// An allocation of host memory is gone, with all of its uses.
     pub(super) fn remove(&mut self, start: u64) {
-        self.allocations.remove(&start);
+        self.allocations.remove(start);
         self.freed.remove(&start);
     }
 
@@ -146,7 +150,7 @@ impl Memory {
     }
 
     pub(super) fn bytes_at(&self, start: u64) -> Option<u64> {
-        self.allocations.get(&start).map(|allocation| allocation.origin.bytes)
+        self.allocations.get(start).map(|allocation| allocation.origin.bytes)
     }
 
     /// Drops what is freed, if all threads know of that.
@@ -154,22 +158,22 @@ impl Memory {
     fn forget(&mut self, view: &impl View) {
         let Memory { allocations, freed, .. } = self;
         freed.retain(|start| {
-            let stays = !allocations[start].shadow.is_settled(view);
+            let stays = !allocations[*start].shadow.is_settled(view);
             if !stays {
-                allocations.remove(start);
+                allocations.remove(*start);
             }
             stays
         });
         while freed.len() > MOST {
-            freed.pop_first().map(|start| allocations.remove(&start));
+            freed.pop_first().map(|start| allocations.remove(start));
         }
         self.limit = 2 * freed.len();
     }
 }
 
 #[inline]
-fn containing(map: &mut BTreeMap<u64, Allocation>, address: u64) -> Option<&mut Allocation> {
-    let (&start, allocation) = map.range_mut(..=address).next_back()?;
+fn containing(all: &mut Spans<Allocation>, address: u64) -> Option<&mut Allocation> {
+    let (start, allocation) = all.below_mut(address)?;
     (address - start < allocation.origin.bytes).then_some(allocation)
 }
 
@@ -200,7 +204,7 @@ mod tests {
         let at = Epoch { agent: 0, position: 1 };
         let access = RacingAccess::Free;
         let free = Use { start, bytes: 10, access, ..Use::by(at, None, Called::default()) };
-        let found = memory.touch(free, &Everybody { knows }, &mut Vec::new());
+        let found = memory.touch(&free, &Everybody { knows }, &mut Vec::new());
         assert_eq!(found.map(|origin| origin.start), Some(start));
     }
 

@@ -259,12 +259,15 @@ impl Races {
         let host = self.host();
         let ahead = uses::is_ahead(action).then(|| self.agents.ahead(stream, host));
         let at = self.agents.enqueue(stream, host);
+        if matches!(action, Action::Mark { .. } | Action::Join) {
+            return is_asked.then(|| self.agents.knowledge(stream).clone());
+        }
         let value = uses::value_of(action);
         let kernel = action.declared().map(|(name, _)| self.number_of(name));
         let user = Use { value, kernel, ..self.user(at, Some(action.call())) };
         uses::touches(action, |touch| match ahead {
-            Some(at) if touch.ahead => self.touch(Use { at, ..user }, touch, None),
-            _ => self.touch(user, touch, None),
+            Some(at) if touch.ahead => self.touch(&Use { at, ..user }, touch, None),
+            _ => self.touch(&user, touch, None),
         });
         let is_late = action.is_known_late() || matches!(action, Action::HostFunction(_));
         if is_late {
@@ -279,7 +282,7 @@ impl Races {
     /// What a move uses whose items were in device memory: known when it runs.
     pub(super) fn moved(&mut self, knowledge: &Knowledge, items: &[Item]) {
         let user = self.late_user(knowledge, Call::MoveItems);
-        uses::of_items(items, |touch| self.touch(user, touch, Some(knowledge)));
+        uses::of_items(items, |touch| self.touch(&user, touch, Some(knowledge)));
     }
 
     /// The number of a kernel's name.
@@ -398,12 +401,12 @@ impl Races {
         let touch = Touch::new(start, bytes, access);
         if let Some(knowledge) = self.known_to_function().cloned() {
             let user = self.user(knowledge.at(), None);
-            return self.touch(user, touch, Some(&knowledge));
+            return self.touch(&user, touch, Some(&knowledge));
         }
         let host = self.host();
         let at = self.agents.step_host(host);
         let user = self.user(at, None);
-        self.touch(user, touch, None);
+        self.touch(&user, touch, None);
     }
 
     /// A call has read memory of the host, and is done with that when it returns: before all that
@@ -423,7 +426,7 @@ impl Races {
         let mut knowledge = self.agents.knowledge(stream.unwrap_or(host)).clone();
         knowledge.learn(self.agents.knowledge(host));
         let user = self.user(at, Some(call));
-        self.touch(user, Touch::new(start, bytes, RacingAccess::Read), Some(&knowledge));
+        self.touch(&user, Touch::new(start, bytes, RacingAccess::Read), Some(&knowledge));
     }
 
     /// The host has written to what an operation uses before it could know that this is complete.
@@ -478,7 +481,7 @@ impl Races {
         let touch = Touch::new(start, bytes, RacingAccess::Free);
         let earlier = std::mem::take(&mut self.found);
         let user = self.user(at, Some(call));
-        self.touch(user, touch, None);
+        self.touch(&user, touch, None);
         self.memory.remove(start);
         std::mem::replace(&mut self.found, earlier)
     }
@@ -487,27 +490,31 @@ impl Races {
 
     /// Notes a use of memory, by its agent's latest operation unless `knowledge` says otherwise.
     #[inline]
-    fn touch(&mut self, user: Use, touch: Touch, knowledge: Option<&Knowledge>) {
+    fn touch(&mut self, user: &Use, touch: Touch, knowledge: Option<&Knowledge>) {
         let Touch { start, bytes, rows, access, .. } = touch;
         let end = start.saturating_add(bytes);
-        let whole = Use { start, bytes, rows, access, ..user };
+        let whole = Use { start, bytes, rows, access, ..*user };
         if !self.late.is_empty() {
             self.meet(whole, knowledge);
         }
-        let mut new = whole;
-        loop {
-            let known = knowledge.unwrap_or_else(|| self.agents.knowledge(user.at.agent));
-            let eyes = Eyes { knowledge: known, agents: &self.agents };
-            let origin = self.memory.touch(new, &eyes, &mut self.conflicts);
-            if !self.conflicts.is_empty() {
-                let origin = origin.expect("there are conflicts in it");
-                self.report(new, origin, knowledge.is_some());
-            }
-            let until = new.start.saturating_add(new.bytes);
-            let next = origin.and_then(|origin| self.memory.next_of(origin, until, end));
-            let Some(rest) = next.and_then(|next| whole.after(next, end)) else { return };
-            new = rest;
+        let mut next = self.touch_one(&whole, end, knowledge);
+        while let Some(rest) = next.and_then(|next| whole.after(next, end)) {
+            next = self.touch_one(&rest, end, knowledge);
         }
+    }
+
+    /// Notes a use in the allocation that it begins in. Gives where it goes on, if it ends later.
+    #[inline]
+    fn touch_one(&mut self, new: &Use, end: u64, knowledge: Option<&Knowledge>) -> Option<u64> {
+        let known = knowledge.unwrap_or_else(|| self.agents.knowledge(new.at.agent));
+        let eyes = Eyes { knowledge: known, agents: &self.agents };
+        let origin = self.memory.touch(new, &eyes, &mut self.conflicts);
+        if !self.conflicts.is_empty() {
+            let origin = origin.expect("there are conflicts in it");
+            self.report(*new, origin, knowledge.is_some());
+        }
+        let until = new.start.saturating_add(new.bytes);
+        origin.and_then(|origin| self.memory.next_of(origin, until, end))
     }
 
     #[cold]
@@ -520,7 +527,7 @@ impl Races {
         for Conflict { first, start, end } in later {
             let knowledge = self.agents.knew(first.at);
             let eyes = Eyes { knowledge: &knowledge, agents: &self.agents };
-            self.memory.touch(first.between(start, end), &eyes, &mut Vec::new());
+            self.memory.touch(&first.between(start, end), &eyes, &mut Vec::new());
         }
         if self.agents.bury() {
             let host = self.host();

@@ -1,8 +1,9 @@
-//! What the emulated device is written in: random numbers, slots, names, texts. Each stands alone.
+//! What the emulated device is written in: numbers, slots, spans, names, texts. Each stands alone.
 
 pub(crate) mod json;
 pub(crate) mod name;
 pub(crate) mod rng;
 pub(crate) mod slots;
+pub(crate) mod spans;
 pub(crate) mod thread;
 pub(crate) mod unreadable;

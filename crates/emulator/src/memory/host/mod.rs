@@ -13,13 +13,14 @@
 //! This is the one place that dereferences host memory.
 
 use std::alloc::Layout;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::ptr::NonNull;
 
 use crate::memory::made::MadeHost;
 use crate::watch::{Watched, Watcher};
 use crate::words::rng;
+use crate::words::spans::Spans;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal};
 
@@ -74,6 +75,10 @@ pub(crate) struct Block {
 }
 
 impl Block {
+    fn end(&self) -> usize {
+        self.ptr.address() + self.bytes
+    }
+
     /// How it is taken out of the registry, and its length.
     fn removal(&self) -> (usize, Removal) {
         let is_idle = self.uses.is_empty();
@@ -104,7 +109,7 @@ pub(crate) enum Removal {
 pub(crate) struct HostMemory {
     seed: u64,
     generation: u64,
-    blocks: BTreeMap<usize, Block>,
+    blocks: Spans<Block>,
     /// Bytes and blocks that are page-locked: all but those in quarantine.
     locked: (usize, usize),
     /// The most that one call page-locks, and what a larger one gets.
@@ -154,7 +159,7 @@ impl HostMemory {
 
     /// Notes how the program made a block.
     pub(crate) fn note(&mut self, ptr: NonNull<u8>, made: Option<MadeHost>) {
-        if let Some(block) = self.blocks.get_mut(&ptr.as_ptr().addr()) {
+        if let Some(block) = self.blocks.get_mut(ptr.as_ptr().addr() as u64) {
             block.made = made;
         }
     }
@@ -168,12 +173,14 @@ impl HostMemory {
 
     /// The program's blocks that begin below an address.
     pub(crate) fn made_below(&self, end: usize) -> impl Iterator<Item = (&Block, MadeHost)> {
-        self.blocks.range(..end).filter_map(|(_, block)| block.made.map(|made| (block, made)))
+        self.blocks
+            .range_to(end as u64)
+            .filter_map(|(_, block)| block.made.map(|made| (block, made)))
     }
 
     /// The device that a block was allocated or registered on.
     pub(crate) fn device_of(&self, ptr: NonNull<u8>) -> Option<Ordinal> {
-        self.blocks.get(&ptr.as_ptr().addr()).map(|block| block.device)
+        self.blocks.get(ptr.as_ptr().addr() as u64).map(|block| block.device)
     }
 
     pub(crate) fn allocate(&mut self, device: Ordinal, bytes: usize) -> Option<NonNull<u8>> {
@@ -220,7 +227,7 @@ impl HostMemory {
             return Ok(removal);
         }
         self.no_longer_locked(bytes);
-        let gone = self.blocks.remove(&ptr.as_ptr().addr());
+        let gone = self.blocks.remove(ptr.as_ptr().addr() as u64);
         if let Some(watched) = gone.and_then(|block| block.watched) {
             self.closed.retain(|&start| start != ptr.as_ptr().addr());
             // SAFETY: no pointer into the block is used afterwards: promised by the caller.
@@ -248,27 +255,28 @@ impl HostMemory {
     ) -> DriverResult<()> {
         let start = ptr.as_ptr().addr();
         let end = start.saturating_add(bytes);
-        let before = self.blocks.range(..end).next_back();
-        if before.is_some_and(|(&other, block)| other + block.bytes > start) {
+        let before = self.blocks.range_to(end as u64).next_back();
+        if before.is_some_and(|(_, block)| block.end() > start) {
             return Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED);
         }
         let pages = start / PAGE * PAGE..end.saturating_add(PAGE - 1) / PAGE * PAGE;
-        let below = self.blocks.range(..pages.end).rev();
-        let mut beside = below.take_while(|(other, block)| **other + block.bytes > pages.start);
         let differs =
             |block: &Block| block.origin == Origin::Registered && block.purpose != purpose;
-        if beside.any(|(_, block)| differs(block)) {
+        let below = self.blocks.range_to(pages.end as u64).rev();
+        let beside = below.take_while(|(_, block)| block.end() > pages.start);
+        let is_refused = { beside }.any(|(_, block)| differs(block));
+        if is_refused {
             return Err(CudaCode::INVALID_VALUE);
         }
         self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Registered, None);
-        self.blocks.get_mut(&start).expect("just inserted").purpose = purpose;
+        self.blocks.get_mut(start as u64).expect("just inserted").purpose = purpose;
         Ok(())
     }
 
     pub(crate) fn unregister(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
         let (bytes, removal) = self.find(ptr, Origin::Registered)?.removal();
         self.no_longer_locked(bytes);
-        self.blocks.remove(&ptr.as_ptr().addr());
+        self.blocks.remove(ptr.as_ptr().addr() as u64);
         Ok(removal)
     }
 
@@ -287,9 +295,9 @@ impl HostMemory {
         if self.is_page_locked(ptr, bytes) {
             return Cover::Whole;
         }
-        let before = self.blocks.range(..ptr.address().saturating_add(bytes)).next_back();
-        match before {
-            Some((&start, block)) if start + block.bytes > ptr.address() => Cover::Part,
+        let end = ptr.address().saturating_add(bytes) as u64;
+        match self.blocks.range_to(end).next_back() {
+            Some((_, block)) if block.end() > ptr.address() => Cover::Part,
             _ => Cover::None,
         }
     }
@@ -440,7 +448,7 @@ impl HostMemory {
         let uses = Uses::default();
         let purpose = Purpose::Any;
         let block = Block { ptr, bytes, device, origin, purpose, made: None, uses, watched };
-        self.blocks.insert(ptr.address(), block);
+        self.blocks.insert(ptr.address() as u64, block);
         self.locked = (self.locked.0 + bytes, self.locked.1 + 1);
     }
 
@@ -462,15 +470,15 @@ impl HostMemory {
 
     #[inline]
     fn containing(&self, ptr: HostPtr, bytes: usize) -> Option<&Block> {
-        let (&start, block) = self.blocks.range(..=ptr.address()).next_back()?;
-        let offset = ptr.address() - start;
+        let (start, block) = self.blocks.below(ptr.address() as u64)?;
+        let offset = ptr.address() - start as usize;
         (offset <= block.bytes && bytes <= block.bytes - offset).then_some(block)
     }
 
     #[inline]
     fn containing_mut(&mut self, ptr: HostPtr, bytes: usize) -> Option<&mut Block> {
-        let (&start, block) = self.blocks.range_mut(..=ptr.address()).next_back()?;
-        let offset = ptr.address() - start;
+        let (start, block) = self.blocks.below_mut(ptr.address() as u64)?;
+        let offset = ptr.address() - start as usize;
         (offset <= block.bytes && bytes <= block.bytes - offset).then_some(block)
     }
 }

@@ -47,7 +47,7 @@ impl HostMemory {
     pub(crate) fn settle(&mut self, is_settled: impl Fn(Epoch) -> bool) {
         let blocks = &mut self.blocks;
         self.closed.retain(|start| {
-            let watched = blocks.get_mut(start).and_then(|block| block.watched.as_mut());
+            let watched = blocks.get_mut(*start as u64).and_then(|block| block.watched.as_mut());
             watched.is_some_and(|watched| {
                 watched.settle(&is_settled);
                 !watched.is_open()
@@ -61,7 +61,8 @@ impl HostMemory {
             return;
         }
         for start in &self.closed {
-            let watched = self.blocks.get_mut(start).and_then(|block| block.watched.as_mut());
+            let watched =
+                self.blocks.get_mut(*start as u64).and_then(|block| block.watched.as_mut());
             watched.into_iter().for_each(Watched::take_back);
         }
     }
@@ -78,7 +79,7 @@ impl HostMemory {
     }
 
     fn watched<'a>(&'a self, named: &'a [HostUse]) -> impl Iterator<Item = &'a Watched> {
-        let blocks = named.iter().filter_map(|host| self.blocks.get(&host.ptr.address()));
+        let blocks = named.iter().filter_map(|host| self.blocks.get(host.ptr.address() as u64));
         let watched = blocks.filter_map(|block| block.watched.as_ref());
         watched.filter(|watched| watched.can_be_shut())
     }
@@ -101,7 +102,8 @@ impl HostMemory {
 
     /// Runs `work` while all pages are open.
     pub(crate) fn opened(&self, work: impl FnOnce()) {
-        let closed = || self.closed.iter().filter_map(|start| self.blocks[start].watched.as_ref());
+        let closed =
+            || self.closed.iter().filter_map(|start| self.blocks[*start as u64].watched.as_ref());
         closed().for_each(|watched| watched.set_open(true));
         work();
         closed().for_each(|watched| watched.set_open(false));
