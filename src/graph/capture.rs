@@ -462,21 +462,28 @@ impl Capture {
     }
 }
 
-/// A capture that made no graph ends.
+/// A capture that made no graph ends, and then the buffers that it names drop. In a host function
+/// both happen on another thread.
 impl Drop for Capture {
     fn drop(&mut self) {
         if self.by.take() != Some(By::Us) {
             return;
         }
-        let end = |stream: Arc<Timeline>| {
-            let Some(driver) = stream.context().releaser() else { return };
-            // SAFETY: the stream is live, and its capture has begun; nothing else has the graph.
-            let _ = unsafe {
-                driver.capture_end(stream.raw()).and_then(|graph| driver.graph_destroy(graph))
-            };
+        let end = |(stream, named): (Arc<Timeline>, Buffers)| {
+            if let Some(driver) = stream.context().releaser() {
+                // SAFETY: the stream is live, and its capture has begun; nothing else has the
+                // graph.
+                let _ = unsafe {
+                    driver.capture_end(stream.raw()).and_then(|graph| driver.graph_destroy(graph))
+                };
+            }
+            drop(named);
         };
-        // Without a thread the stream stays, as after a failure.
-        on_ordinary_thread(Arc::clone(&self.stream), end, |_| {});
+        let named = std::mem::replace(&mut self.buffers, Buffers::new());
+        // Without a thread the stream stays, as after a failure: nothing launches the work.
+        on_ordinary_thread((Arc::clone(&self.stream), named), end, |(_, named)| {
+            drop(std::mem::replace(named, Buffers::new()));
+        });
     }
 }
 

@@ -406,7 +406,8 @@ impl Graph {
     }
 
     /// Ends the graph, and gives its buffers back. Does not block: what the last launch still uses
-    /// is waited for as after any operation.
+    /// is waited for as after any operation. In a host function the graph is destroyed a little
+    /// later, on another thread: keep the buffers for longer than the function runs.
     #[must_use]
     pub fn into_buffers(mut self) -> Buffers {
         self.tell_all();

@@ -62,8 +62,8 @@ fn rule_23_a_graph_may_be_dropped_in_a_host_function() {
         let (mut graph, _) = downloading(&rig, 7);
         let capture = {
             let mut capture = rig.device.capture().unwrap();
-            let gpu = capture.own(rig.gpu());
-            capture.fill(gpu, 1).unwrap();
+            let (host, gpu) = (capture.own(rig.host(1)), capture.own(rig.gpu()));
+            capture.upload(host, gpu).unwrap();
             capture
         };
         graph.launch(&rig.stream).unwrap();

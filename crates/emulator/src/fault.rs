@@ -71,7 +71,14 @@ pub(super) struct Strike {
 
 /// Whether the call creates something, which the program cannot name if the call fails.
 fn gives(call: Call) -> bool {
-    matches!(call, Call::HostAlloc | Call::DeviceAlloc | Call::StreamCreate | Call::EventCreate)
+    matches!(
+        call,
+        Call::HostAlloc
+            | Call::DeviceAlloc
+            | Call::StreamCreate
+            | Call::EventCreate
+            | Call::CaptureEnd
+    )
 }
 
 /// Counts calls and decides which of them fail.
@@ -162,5 +169,6 @@ mod tests {
         assert_eq!(is_late(Call::HostFree), Some(true));
         assert_eq!(is_late(Call::HostAlloc), Some(false));
         assert_eq!(is_late(Call::EventCreate), Some(false));
+        assert_eq!(is_late(Call::CaptureEnd), Some(false), "a graph");
     }
 }
