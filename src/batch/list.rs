@@ -8,6 +8,7 @@ use crate::copy::direct::Lists;
 use crate::copy::entry::Entry;
 use crate::copy::route::Route;
 use crate::copy::survey::Survey;
+use crate::copy::transfer::RowsOfSides;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// The uploads of a batch, as a list that can be submitted more than once:
@@ -32,6 +33,8 @@ pub(super) struct List<'a> {
     /// For each entry, in the caller's order, whether it is page-locked.
     is_pinned: Vec<bool>,
     pub(super) route: Option<Route>,
+    /// The entries are rows, which lie a pitch apart.
+    pub(super) rows: RowsOfSides,
     /// The first entry with different lengths: its number, and its bytes on the host.
     mismatch: Option<(usize, usize, usize)>,
 }

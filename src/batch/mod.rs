@@ -249,8 +249,8 @@ impl<'e, 'a> Batch<'e, 'a> {
         door.stream.context().check_process(door.operation)?;
         list.check_lengths(door.operation)?;
         let transfer = |entries: &'e [Entry<'a>], survey: &mut _, for_the_call| -> Result<_> {
-            let transfer =
-                Transfer::prepared(door, direction, entries, survey)?.for_the_call(for_the_call);
+            let transfer = Transfer::prepared(door, direction, entries, survey)?;
+            let transfer = transfer.for_the_call(for_the_call).of_rows(list.rows.clone());
             Ok(Some(transfer).filter(|transfer| transfer.survey.group.entries > 0))
         };
         let batch = Batch {

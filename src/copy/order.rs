@@ -53,7 +53,9 @@ impl<'s> Door<'s> {
         let driver = self.wait_for_conflicts(operands)?;
         let ticket = self.submit(driver, operands, fencing, enqueue, describe, |_| {})?;
         // The work waited for the conflicting uses, so its writes replace them in the lists.
-        for operand in operands.iter().filter(|operand| operand.access == Access::Write) {
+        let covers =
+            |operand: &&Operand<'_>| operand.access == Access::Write && operand.rows.is_none();
+        for operand in operands.iter().filter(covers) {
             operand.hazards.supersede(self.stream, &operand.range);
         }
         Ok(ticket)
@@ -75,7 +77,8 @@ impl<'s> Door<'s> {
 
     #[inline(never)]
     fn wait_for_others(self, operand: &Operand<'_>) -> Result<()> {
-        let earlier = operand.hazards.conflicts(&operand.range, operand.access, self.stream);
+        let Operand { hazards, ref range, rows, access, .. } = *operand;
+        let earlier = hazards.conflicts(range, rows, access, self.stream);
         for Use { stream, fence, .. } in earlier.iter() {
             self.stream.wait_for(stream, fence.position, self.operation)?;
         }
@@ -122,7 +125,7 @@ impl<'s> Door<'s> {
             catch_unwind(AssertUnwindSafe(enqueue))
         })?;
         for operand in operands {
-            operand.hazards.note(stream, submission.fence, &operand.range, operand.access);
+            operand.note(stream, submission.fence);
         }
         noted(submission.fence);
         let enqueued = submission.value.unwrap_or_else(|panic| resume_unwind(panic));

@@ -28,7 +28,7 @@ use super::order::Door;
 use super::staged::share::share;
 use super::survey::{Region, Survey, for_regions};
 use crate::error::{Error, Result};
-use crate::memory::hazard::Access;
+use crate::memory::hazard::{Access, Rows};
 use crate::memory::{DeviceBytes, Operand};
 use crate::process::borrow_cannot_end;
 use crate::sync::Mutex;
@@ -38,6 +38,10 @@ use crate::timeline::Fence;
 /// From this many regions on, several threads record: each region takes a lock of its own.
 const SEVERAL: usize = 512;
 
+/// For the host and the device: the range of one buffer, and the rows of it that all entries are
+/// together, if there are gaps between them.
+pub(crate) type RowsOfSides = [Option<(Range<usize>, Rows)>; 2];
+
 /// A copy of many entries.
 pub(crate) struct Transfer<'e, 'a> {
     pub(crate) door: Door<'e>,
@@ -46,6 +50,7 @@ pub(crate) struct Transfer<'e, 'a> {
     pub(crate) survey: Arc<Survey<'a>>,
     /// The buffers that other streams may use.
     used_elsewhere: Vec<Region<'a>>,
+    rows: RowsOfSides,
     /// The device accesses host memory that is borrowed only for the call.
     for_the_call: bool,
     /// The fence of the last portion.
@@ -82,8 +87,29 @@ impl<'e, 'a> Transfer<'e, 'a> {
                 (Arc::clone(survey.insert(Arc::new(found))), used_elsewhere)
             }
         };
-        let (for_the_call, fence) = (false, Mutex::default());
-        Ok(Transfer { door, direction, entries, survey, used_elsewhere, for_the_call, fence })
+        let (rows, for_the_call, fence) = (RowsOfSides::default(), false, Mutex::default());
+        Ok(Transfer { door, direction, entries, survey, used_elsewhere, rows, for_the_call, fence })
+    }
+
+    /// Sets that the entries are rows, on a side where they lie in one buffer.
+    pub(crate) fn of_rows(mut self, rows: RowsOfSides) -> Self {
+        self.rows = rows;
+        self
+    }
+
+    /// What the transfer does with a buffer.
+    fn operand<'o>(&'o self, region: &'o Region<'a>) -> Operand<'o> {
+        let (range, rows) = match &self.rows[region.side as usize] {
+            Some((range, rows)) => (range, Some(rows)),
+            None => (&region.range, None),
+        };
+        Operand {
+            context: self.door.stream.context(),
+            hazards: region.hazards,
+            range: range.clone(),
+            rows,
+            access: self.direction.access(region.side),
+        }
     }
 
     /// Sets whether the device will access host memory that is borrowed for the call only.
@@ -106,14 +132,8 @@ impl<'e, 'a> Transfer<'e, 'a> {
 
     /// Makes the stream wait, on the device, for conflicting uses.
     fn wait_for_conflicts(&self) -> Result<()> {
-        let context = self.door.stream.context();
-        let operand = |region: &Region<'a>| Operand {
-            context,
-            hazards: region.hazards,
-            range: region.range.clone(),
-            access: self.direction.access(region.side),
-        };
-        let conflicting: Vec<_> = self.used_elsewhere.iter().map(operand).collect();
+        let conflicting: Vec<_> =
+            self.used_elsewhere.iter().map(|region| self.operand(region)).collect();
         self.door.wait_for_conflicts(&conflicting).map(drop)
     }
 
@@ -124,8 +144,8 @@ impl<'e, 'a> Transfer<'e, 'a> {
         stream.open(operation)?;
         // The host waits, so that a stream that is busy with copies need not be drained.
         self.used_elsewhere.iter().try_for_each(|region| {
-            let access = self.direction.access(region.side);
-            region.hazards.wait_elsewhere(&region.range, access, stream, operation)
+            let Operand { hazards, ref range, rows, access, .. } = self.operand(region);
+            hazards.wait_elsewhere(range, rows, access, stream, operation)
         })?;
         // Read before the query: work that another thread enqueues later must not count as a copy.
         let before = stream.recorded();
@@ -170,7 +190,7 @@ impl<'e, 'a> Transfer<'e, 'a> {
     fn note(&self, fence: Fence, region: &Region<'_>) {
         let stream = self.door.stream;
         let access = self.direction.access(region.side);
-        region.hazards.note(stream, fence, &region.range, access);
+        self.operand(region).note(stream, fence);
         if access == Access::Write && region.is_whole() {
             region.hazards.supersede(stream, &region.range);
         }

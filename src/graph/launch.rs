@@ -304,7 +304,7 @@ impl Graph {
         if let Some((stream, fence)) = &self.last {
             for user in &self.uses[self.of_buffer[index].clone()] {
                 let operand = self.buffers.operand(user);
-                operand.hazards.note(stream, *fence, &operand.range, operand.access);
+                operand.note(stream, *fence);
             }
         }
         told.is_told[index] = true;

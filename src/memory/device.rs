@@ -80,7 +80,7 @@ impl DeviceRegion {
     }
 
     pub(super) fn operand(&self, range: Range<usize>, access: Access) -> Operand<'_> {
-        Operand { context: &self.context, hazards: &self.hazards, range, access }
+        Operand { context: &self.context, hazards: &self.hazards, range, rows: None, access }
     }
 }
 

@@ -35,15 +35,35 @@ pub(crate) use strided::sealed::Cut;
 pub use strided::{Strided, Strides, View};
 
 use crate::context::Context;
-use hazard::{Access, Hazards};
+use crate::timeline::{Fence, Timeline};
+use hazard::{Access, Hazards, Rows};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What an operation does with one buffer: which bytes, and whether it writes them.
 pub struct Operand<'a> {
     pub(crate) context: &'a Context,
     pub(crate) hazards: &'a Hazards,
     pub(crate) range: Range<usize>,
+    /// If not all of the range, which rows of it.
+    pub(crate) rows: Option<&'a Rows>,
     pub(crate) access: Access,
+}
+
+impl<'a> Operand<'a> {
+    /// Only these rows of the range, if there are gaps between them.
+    pub(crate) fn of_rows(self, rows: Option<&'a Rows>) -> Self {
+        Operand { rows, ..self }
+    }
+
+    /// Records an operation that does this. Its stream has waited for the uses that conflict.
+    #[inline]
+    pub(crate) fn note(&self, stream: &Arc<Timeline>, fence: Fence) {
+        match self.rows {
+            None => self.hazards.note(stream, fence, &self.range, self.access),
+            Some(rows) => self.hazards.note_rows(stream, fence, &self.range, rows, self.access),
+        }
+    }
 }
 
 pub(crate) mod sealed {

@@ -93,7 +93,7 @@ impl<'a> PinnedBytes<'a> {
     /// A range of the block, as a part of an operation.
     #[inline]
     pub(super) fn operand(&self, range: Range<usize>, access: Access) -> Operand<'a> {
-        Operand { context: self.context(), hazards: self.hazards(), range, access }
+        Operand { context: self.context(), hazards: self.hazards(), range, rows: None, access }
     }
 
     /// Splits that range at the seams, into parts that one copy each may cover. In bytes from the

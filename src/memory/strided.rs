@@ -141,8 +141,10 @@ pub trait View: sealed::Cut {}
 ///
 /// # Uses
 ///
-/// A copy counts as a use of all elements from the first row to the last one, those of the gaps
-/// included. So another stream that uses a gap waits for the copy.
+/// A copy counts as a use of the rows, without the gaps between them. So copies of different
+/// columns of a matrix, or of its even and its odd rows, do not wait for each other. Two copies of
+/// rows at different pitches, of which more than 32 lie near each other, count as if they
+/// overlapped.
 #[derive(Clone, Debug)]
 pub struct Strided<V> {
     pub(crate) view: V,

@@ -5,6 +5,7 @@ use std::mem::swap;
 use crate::copy::order::Door;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Strides;
+use crate::memory::hazard::Rows;
 
 /// Rows that are copied, in as few dimensions as they have. Distances and lengths are in bytes, and
 /// count from the first byte of each side.
@@ -124,6 +125,17 @@ impl Grid {
     /// The number of bytes of all rows.
     pub(super) fn bytes(&self) -> usize {
         self.count() * self.row
+    }
+
+    /// Which bytes of its range the source has, and which the destination, if there are gaps.
+    pub(super) fn uses(&self) -> (Option<Rows>, Option<Rows>) {
+        let Grid { row, rows, planes } = *self;
+        let side = |pitch, plane_pitch| {
+            let strides = Strides::new(row, rows.count, pitch).planes(planes.count, plane_pitch);
+            let dimensions = [(rows.count, pitch), (planes.count, plane_pitch)];
+            (!strides.is_dense()).then(|| Rows::new(row, dimensions))
+        };
+        (side(rows.src, planes.src), side(rows.dst, planes.dst))
     }
 
     /// What a copy of them does, for errors.

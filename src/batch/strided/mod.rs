@@ -23,11 +23,11 @@ use crate::copy::direct::enqueue_one;
 use crate::copy::entry::{Direction, Side};
 use crate::copy::issue::{copy_on_devices, introduce};
 use crate::copy::order::Door;
-use crate::copy::transfer::check_no_overlap;
+use crate::copy::transfer::{RowsOfSides, check_no_overlap};
 use crate::driver::{CopyKind, Driver};
 use crate::error::Result;
 use crate::memory::Cut;
-use crate::memory::hazard::Access;
+use crate::memory::hazard::{self, Access};
 use crate::memory::{
     DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut, Strided, View,
 };
@@ -106,6 +106,22 @@ struct Rows<'a> {
     host: HostSide<'a>,
     device: DeviceBytes<'a>,
     grid: Grid,
+}
+
+impl Rows<'_> {
+    /// Which bytes of its range the host side has, and which the device side, if there are gaps.
+    fn uses(&self) -> (Option<hazard::Rows>, Option<hazard::Rows>) {
+        let (src, dst) = self.grid.uses();
+        self.direction.pair(src, dst)
+    }
+
+    /// The same with the ranges, for a copy of many entries.
+    fn uses_of_entries(&self) -> RowsOfSides {
+        let (on_host, on_device) = self.uses();
+        let HostSide { host, bytes, pinned, .. } = self.host;
+        let on_host = pinned.zip(on_host).map(|(pinned, rows)| (pinned.range(host, bytes), rows));
+        [on_host, on_device.map(|rows| (self.device.range(), rows))]
+    }
 }
 
 impl Stream {
@@ -230,9 +246,11 @@ impl Stream {
             return self.copy_as_batch(door, rows);
         }
         let ours = host.host.expose_provenance() as u64;
+        let (on_host, on_device) = rows.uses();
+        let host = pinned.operand_at(host.host, host.bytes, direction.access(Side::Host));
         let operands = [
-            pinned.operand_at(host.host, host.bytes, direction.access(Side::Host)),
-            device.operand(direction.access(Side::Device)),
+            host.of_rows(on_host.as_ref()),
+            device.operand(direction.access(Side::Device)).of_rows(on_device.as_ref()),
         ];
         let at = direction.pair(ours, device.ptr());
         let direct = Direct { kind: direction.kind(), at, grid, operands };
@@ -252,7 +270,11 @@ impl Stream {
         dst: DeviceBytes<'_>,
         grid: Grid,
     ) -> Result<Ticket> {
-        let operands = [src.operand(Access::Read), dst.operand(Access::Write)];
+        let (read, written) = grid.uses();
+        let operands = [
+            src.operand(Access::Read).of_rows(read.as_ref()),
+            dst.operand(Access::Write).of_rows(written.as_ref()),
+        ];
         let direct = Direct { kind: CopyKind::D2D, at: (src.ptr(), dst.ptr()), grid, operands };
         let engine = self.device.engine()?;
         let abilities = engine.abilities(door)?;
@@ -276,7 +298,11 @@ impl Stream {
         dst: DeviceBytes<'_>,
         grid: Grid,
     ) -> Result<Ticket> {
-        let operands = [src.operand(Access::Read), dst.operand(Access::Write)];
+        let (read, written) = grid.uses();
+        let operands = [
+            src.operand(Access::Read).of_rows(read.as_ref()),
+            dst.operand(Access::Write).of_rows(written.as_ref()),
+        ];
         let copies = |driver: &dyn Driver, raw| {
             grid.starts().try_for_each(|(from, to)| {
                 let (src, dst) = (src.part(from, grid.row), dst.part(to, grid.row));
@@ -315,7 +341,8 @@ impl Stream {
             let device = rows.device.part(device, rows.grid.row);
             rows.host.part(host, rows.grid.row).with(device).entry
         };
-        let list = List::of(rows.grid.starts().map(entry).collect(), &rows.host);
+        let mut list = List::of(rows.grid.starts().map(entry).collect(), &rows.host);
+        list.rows = rows.uses_of_entries();
         self.copy_entries(door, rows.direction, &list, &mut Prepared::default(), None)
     }
 }

@@ -111,7 +111,7 @@ fn gathered(stream: &Stream, door: Door<'_>, rows: &Rows<'_>) -> Result<Ticket> 
         .enumerate()
         .map(|(plane, far)| Entry::far(far, device.part(plane * device_pitch, bytes)))
         .collect();
-    let transfer = Transfer::new(door, direction, &entries)?;
+    let transfer = Transfer::new(door, direction, &entries)?.of_rows(rows.uses_of_entries());
     let workload = if grid.row < PAGE { Workload::Waiting } else { Workload::Copying };
     stream.device.engine()?.copy(transfer, Route::Copies, workload)
 }

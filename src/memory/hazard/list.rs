@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::rows::Rows;
 use crate::timeline::{Fence, Timeline};
 
 /// How many uses a buffer keeps before it checks which of them it still needs.
@@ -115,6 +116,8 @@ pub(super) struct List {
 struct More {
     reads: Vec<Use>,
     writes: Vec<Use>,
+    /// Both kinds, of rows: the ranges of the uses have gaps.
+    rows: Vec<(Use, Rows)>,
     /// How many uses were left after the list was last tidied.
     left: usize,
 }
@@ -134,7 +137,8 @@ impl More {
 
 impl List {
     pub(super) fn len(&self) -> usize {
-        let more = self.more.as_ref().map_or(0, |more| more.reads.len() + more.writes.len());
+        let count = |more: &More| more.reads.len() + more.writes.len() + more.rows.len();
+        let more = self.more.as_deref().map_or(0, count);
         usize::from(self.first.is_some()) + more
     }
 
@@ -143,7 +147,9 @@ impl List {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Use> {
-        let more = self.more.iter().flat_map(|more| more.writes.iter().chain(&more.reads));
+        let more = self.more.iter().flat_map(|more| {
+            more.writes.iter().chain(&more.reads).chain(more.rows.iter().map(|it| &it.0))
+        });
         self.first.iter().chain(more)
     }
 
@@ -224,10 +230,38 @@ impl List {
         }
     }
 
-    /// The uses that conflict with an access to `range` and are not known to be complete.
+    /// Makes one of the last few uses of rows stand for the given one, if it has the same stream
+    /// and bytes.
+    pub(super) fn absorb_rows(&mut self, new: &Use, rows: &Rows) -> bool {
+        let Some(more) = &mut self.more else { return false };
+        let few = more.rows.len().saturating_sub(TIDY_ABOVE);
+        more.rows[few..]
+            .iter_mut()
+            .any(|(old, theirs)| theirs == rows && old.range == new.range && old.absorb_use(new))
+    }
+
+    pub(super) fn push_rows(&mut self, new: Use, rows: Rows) {
+        self.more.get_or_insert_default().rows.push((new, rows));
+    }
+
+    /// Forgets the gaps of uses of rows if there are many of them, so that they can be merged.
+    pub(super) fn fill_gaps(&mut self) {
+        if let Some(more) = &mut self.more
+            && more.rows.len() > TIDY_ABOVE
+        {
+            for (user, _) in std::mem::take(&mut more.rows) {
+                more.of(user.access).push(user);
+            }
+            self.merge();
+        }
+    }
+
+    /// The uses that conflict with an access to `range`, or to these rows of it, and are not known
+    /// to be complete; without those of rows.
     pub(super) fn conflicts(
         &self,
         range: &Range<usize>,
+        rows: Option<&Rows>,
         access: Access,
     ) -> impl Iterator<Item = &Use> {
         let conflicts = move |old: &&Use| access == Access::Write || old.access == Access::Write;
@@ -236,7 +270,35 @@ impl List {
             more.writes.iter().chain(reads)
         });
         let uses = self.first.iter().filter(conflicts).chain(more);
-        uses.filter(move |old| old.overlaps(range) && !old.is_retired())
+        uses.filter(move |old| {
+            let meets = |rows: &Rows| rows.meet_range(range.start, &old.range);
+            old.overlaps(range) && !old.is_retired() && rows.is_none_or(meets)
+        })
+    }
+
+    /// The same of the uses of rows.
+    pub(super) fn conflicts_of_rows(
+        &self,
+        range: &Range<usize>,
+        rows: Option<&Rows>,
+        access: Access,
+    ) -> impl Iterator<Item = &Use> {
+        let conflicts = move |old: &Use| [access, old.access].contains(&Access::Write);
+        let meet = move |old: &Use, theirs: &Rows| match rows {
+            Some(rows) => theirs.meet_rows(old.range.start, rows, range.start),
+            None => theirs.meet_range(old.range.start, range),
+        };
+        let uses = self.more.iter().flat_map(|more| &more.rows);
+        let uses = uses.filter(move |(old, theirs)| {
+            conflicts(old) && old.overlaps(range) && !old.is_retired() && meet(old, theirs)
+        });
+        uses.map(|(old, _)| old)
+    }
+
+    /// Whether there are uses of rows.
+    #[inline]
+    pub(super) fn has_rows(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| !more.rows.is_empty())
     }
 
     /// Takes out the uses for which `is_gone` is true.
@@ -247,6 +309,8 @@ impl List {
             for uses in more.both() {
                 uses.extract_if(.., |old| is_gone(old)).for_each(|old| gone.push(old));
             }
+            let of_rows = more.rows.extract_if(.., |old| is_gone(&old.0));
+            of_rows.for_each(|(old, _)| gone.push(old));
             if self.first.is_none() {
                 self.first = more.both().into_iter().find_map(Vec::pop);
             }

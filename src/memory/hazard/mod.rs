@@ -3,8 +3,8 @@
 //! Every buffer, pinned or device, owns a [`Hazards`]: the asynchronous operations that may still
 //! touch it. Each is a [`Use`]: a stream, a position, a byte range, and read or write. All waits of
 //! the crate follow from these lists: the host waits before it touches bytes that the device still
-//! uses, and a stream waits for conflicting uses of other streams. Two uses conflict if their
-//! ranges overlap and one of them writes.
+//! uses, and a stream waits for conflicting uses of other streams. Two uses conflict if they have a
+//! byte in common and one of them writes. A use has all bytes of its range, or [`Rows`] of it.
 //!
 //! # Invariants
 //!
@@ -16,7 +16,7 @@
 //!     and a position whose completion implies that of both ([`Fence`]). A later position alone is
 //!     no proof: two threads that fence at once may get their positions in another order than
 //!     their events.
-//!   * A write on the same device waited for it and covers its range
+//!   * A write on the same device waited for it and covers its range, without gaps
 //!     ([`supersede`](Hazards::supersede)). A use of another device stays: if the writing device
 //!     were lost, nothing would show when the other device is done.
 //! * A use is dropped without the lock, because it may be the last owner of its stream.
@@ -30,6 +30,7 @@
 //! borrow of the handle in C.
 
 mod list;
+mod rows;
 #[cfg(all(test, feature = "emulated"))]
 mod tests;
 
@@ -43,6 +44,7 @@ use crate::sync::{SpinGuard, SpinLock};
 use crate::timeline::{Fence, Timeline};
 pub(crate) use list::{Access, Use};
 use list::{Few, List, TIDY_ABOVE};
+pub(crate) use rows::Rows;
 
 /// Stands for more than one stream. No object has this address.
 const SEVERAL: *mut Timeline = std::ptr::dangling_mut();
@@ -109,6 +111,28 @@ impl Hazards {
         drop(gone);
     }
 
+    /// As [`note`](Self::note), of an operation that uses only these rows of `range`.
+    #[cold]
+    pub(crate) fn note_rows(
+        &self,
+        stream: &Arc<Timeline>,
+        fence: Fence,
+        range: &Range<usize>,
+        rows: &Rows,
+        access: Access,
+    ) {
+        debug_assert_eq!(range.len(), rows.span().cast_unsigned());
+        let new = Use { stream: Arc::clone(stream), fence, range: range.clone(), access };
+        if self.lock().is_long() {
+            self.tidy();
+        }
+        let mut uses = self.lock();
+        self.count_user(stream, &uses);
+        if !uses.absorb_rows(&new, rows) {
+            uses.push_rows(new, *rows);
+        }
+    }
+
     /// Makes the list as short as what is pending. Forgets what is known to be complete, and merges
     /// the uses of each stream. If many streams are left, it queries each of them once. So streams
     /// that no caller waits for are forgotten too, and dropped streams end.
@@ -125,6 +149,7 @@ impl Hazards {
             drop(asked);
             uses = self.lock();
         }
+        uses.fill_gaps();
         uses.finish_tidying();
     }
 
@@ -158,11 +183,22 @@ impl Hazards {
 
     /// The pending uses on other streams that work on `stream` must wait for. There are none unless
     /// the buffer [is used elsewhere](Self::is_used_elsewhere).
-    pub(crate) fn conflicts(&self, range: &Range<usize>, access: Access, stream: &Timeline) -> Few {
+    pub(crate) fn conflicts(
+        &self,
+        range: &Range<usize>,
+        rows: Option<&Rows>,
+        access: Access,
+        stream: &Timeline,
+    ) -> Few {
         let mut pending = Few::default();
         let uses = self.lock();
-        let elsewhere = uses.conflicts(range, access).filter(|old| !old.is_on(stream));
+        let elsewhere = uses.conflicts(range, rows, access).filter(|old| !old.is_on(stream));
         elsewhere.for_each(|old| pending.absorb_or_push(old));
+        if uses.has_rows() {
+            let of_rows = uses.conflicts_of_rows(range, rows, access);
+            let elsewhere = of_rows.filter(|old| !old.is_on(stream));
+            elsewhere.for_each(|old| pending.absorb_or_push(old));
+        }
         let few = uses.len() <= TIDY_ABOVE;
         drop(uses);
         if few && pending.is_empty() {
@@ -177,11 +213,12 @@ impl Hazards {
     pub(crate) fn wait_elsewhere(
         &self,
         range: &Range<usize>,
+        rows: Option<&Rows>,
         access: Access,
         stream: &Timeline,
         operation: &'static str,
     ) -> Result<()> {
-        wait_for_all(&self.conflicts(range, access, stream), operation)
+        wait_for_all(&self.conflicts(range, rows, access, stream), operation)
     }
 
     /// Blocks until the host may access `range`. Waits for every conflicting use before it reports
@@ -213,7 +250,13 @@ impl Hazards {
     /// The uses that an access to `range` would have to wait for. Makes no driver call.
     pub(crate) fn pending(&self, range: &Range<usize>, access: Access) -> Few {
         let mut pending = Few::default();
-        self.lock().conflicts(range, access).for_each(|old| pending.absorb_or_push(old));
+        let uses = self.lock();
+        uses.conflicts(range, None, access).for_each(|old| pending.absorb_or_push(old));
+        if uses.has_rows() {
+            let of_rows = uses.conflicts_of_rows(range, None, access);
+            of_rows.for_each(|old| pending.absorb_or_push(old));
+        }
+        drop(uses);
         pending
     }
 

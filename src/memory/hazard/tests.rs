@@ -172,6 +172,38 @@ fn streams_that_are_busy_are_all_remembered_and_then_forgotten() {
     assert!(hazards.lock().iter().all(|user| !streams.iter().any(|old| user.is_on(old))));
 }
 
+#[test]
+fn uses_of_rows_are_few_and_keep_their_gaps_until_there_are_many() {
+    let rows = Rows::new(1, [(8, 100), (1, 0)]);
+    let column = |at: usize| at..at + 701;
+    let (hazards, stream) = (Hazards::default(), stream());
+    let note = |position, at| {
+        let fence = Fence { position, covers: position };
+        hazards.note_rows(&stream, fence, &column(at), &rows, Access::Write);
+    };
+    let found = |at: usize| {
+        let (uses, column) = (hazards.lock(), column(at));
+        let found = uses.conflicts(&column, Some(&rows), Access::Read);
+        let found = found.chain(uses.conflicts_of_rows(&column, Some(&rows), Access::Read));
+        found.map(|found| found.fence.position).max()
+    };
+    for position in 0..400 {
+        note(position, position as usize % 4);
+    }
+    assert_eq!(positions(&hazards), [396, 397, 398, 399], "one for each column");
+    assert_eq!([found(0), found(3), found(4)], [Some(396), Some(399), None]);
+    assert_eq!(hazards.pending(&(4..100), Access::Write).iter().count(), 0);
+    assert_eq!(hazards.pending(&(4..101), Access::Read).iter().count(), 1);
+
+    for position in 400..500 {
+        note(position, position as usize % 99);
+        assert!(hazards.lock().len() <= 2 * TIDY_ABOVE + 1);
+        assert_eq!(found(position as usize % 99), Some(position), "the newest");
+    }
+    assert!((0..99).all(|at| found(at).is_some()), "none is forgotten");
+    assert!(!hazards.is_idle());
+}
+
 /// The lock and the first use lie in one cache line, beside no other field that is written.
 #[test]
 #[cfg(all(target_os = "linux", target_pointer_width = "64"))]

@@ -3,6 +3,7 @@
 mod faults;
 mod routes;
 mod tensors;
+mod uses;
 
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::{Device, PinnedPool, Stream, Strided, Strides};

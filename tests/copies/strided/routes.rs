@@ -299,7 +299,7 @@ fn memory_of_another_device_is_refused() {
     assert_eq!(refused.kind(), ErrorKind::WrongDevice);
 }
 
-/// The copy is a use from the first row to the end of the last one, and of nothing behind that.
+/// The copy is a use of its rows, and of nothing before, between or behind them.
 #[test]
 fn a_use_ends_with_the_last_row() {
     let machine = Machine::new(Emulator::builder().execution(Execution::Lazy));
@@ -311,7 +311,8 @@ fn a_use_ends_with_the_last_row() {
     let ticket = stream.download_strided(&gpu, rows).unwrap();
     assert!(host.slice(..100).unwrap().try_read().is_ok());
     assert!(host.slice(450..).unwrap().try_read().is_ok());
-    for used in [100..101, 449..450, 160..170] {
+    assert!(host.slice(150..200).unwrap().try_read().is_ok());
+    for used in [100..101, 449..450, 160..201] {
         assert_eq!(host.slice(used).unwrap().try_read().unwrap_err().kind(), ErrorKind::NotReady);
     }
     drop(stalled);

@@ -310,8 +310,16 @@ fn numbers() -> impl Strategy<Value = Vec<u8>> {
 
 /// Rows that lie a pitch apart.
 fn shape() -> impl Strategy<Value = Shape> {
-    let fill = prop_oneof![2 => Just(255), 3 => any::<u8>()];
-    (1..9usize, fill).prop_map(|(rows, fill)| Shape { rows, fill })
+    // Often of one pitch, so that their columns count.
+    let rows = prop_oneof![3 => Just(4), 2 => 1..9usize];
+    let fill = prop_oneof![1 => Just(255), 2 => Just(100), 2 => any::<u8>()];
+    let of_two = prop::option::weighted(0.3, 0..2usize);
+    (rows, fill, any::<u8>(), of_two).prop_map(|(rows, fill, at, of_two)| Shape {
+        rows,
+        fill,
+        at,
+        of_two,
+    })
 }
 
 /// Few sizes, so that the pool reuses blocks.
