@@ -34,11 +34,12 @@ const FUNCTIONS: &str = "PFN_cu(\
     EventCreate_v2000|EventDestroy_v4000|EventRecord_v2000|EventQuery_v2000|\
     EventSynchronize_v2000|EventElapsedTime_v2000|LaunchHostFunc_v10000|\
     DeviceCanAccessPeer_v4000|CtxEnablePeerAccess_v4000|\
-    ModuleLoadData_v2000|ModuleGetFunction_v2000|LaunchKernel_v4000)";
+    ModuleLoadData_v2000|ModuleGetFunction_v2000|\
+    CtxGetStreamPriorityRange_v5050)";
 
 const CONSTANTS: &str = "STREAM_.*|EVENT_.*|HOST_.*|CAPTURE_.*|LOCATION_.*|ACCESS_.*|SOURCE_.*|\
-    LEGACY_STREAM|MEMORY_HOST|MEMORY_DEVICE|MEMORY_POOLS_SUPPORTED|UNIFIED_ADDRESSING|\
-    READ_ONLY_REGISTRATION|ASYNC_ENGINE_COUNT|MAX_PITCH|PCI_.*";
+    LAUNCH_PRIORITY|LEGACY_STREAM|MEMORY_HOST|MEMORY_DEVICE|MEMORY_POOLS_SUPPORTED|\
+    UNIFIED_ADDRESSING|READ_ONLY_REGISTRATION|ASYNC_ENGINE_COUNT|MAX_PITCH|PCI_.*";
 
 /// Enums of C, which are numbers here: a newer driver may return one that no header knows.
 const ENUMS: [&str; 11] = [
@@ -63,6 +64,33 @@ pub struct CUmemLocation {
     pub id: ::core::ffi::c_int,
 }";
 
+/// What a launch needs. Toolkits differ in the values that an attribute may have; one is used.
+const LAUNCH: &str = "\
+#[repr(C, align(8))]
+pub struct CUlaunchAttribute {
+    pub id: ::core::ffi::c_uint,
+    pub pad: ::core::ffi::c_uint,
+    pub priority: ::core::ffi::c_int,
+    pub rest: [::core::ffi::c_int; 15],
+}
+#[repr(C)]
+pub struct CUlaunchConfig {
+    pub grid: [::core::ffi::c_uint; 3],
+    pub block: [::core::ffi::c_uint; 3],
+    pub shared_bytes: ::core::ffi::c_uint,
+    pub stream: CUstream,
+    pub attributes: *mut CUlaunchAttribute,
+    pub attribute_count: ::core::ffi::c_uint,
+}
+pub type PFN_cuLaunchKernelEx_v11060 = ::core::option::Option<
+    unsafe extern \"C\" fn(
+        config: *const CUlaunchConfig,
+        f: CUfunction,
+        kernelParams: *mut *mut ::core::ffi::c_void,
+        extra: *mut *mut ::core::ffi::c_void,
+    ) -> CUresult,
+>;";
+
 /// Writes the declarations to `out`, with the libclang in the file `libclang`.
 pub fn generate(
     toolkit: &Toolkit,
@@ -78,6 +106,7 @@ pub fn generate(
             .layout_tests(false)
             .blocklist_type("CUmemLocation(_st.*|_v1)?")
             .raw_line(LOCATION)
+            .raw_line(LAUNCH)
             .formatter(Formatter::Prettyplease),
         |builder, name| {
             builder

@@ -8,6 +8,16 @@
 /* From 13.2 on, `id` is in a union of its own. The declaration in Rust has it directly. */
 _Static_assert(sizeof(CUmemLocation) == 8 && offsetof(CUmemLocation, id) == 4, "its layout");
 
+/* Versions differ in the values of an attribute. In Rust only the priority is declared. */
+_Static_assert(sizeof(CUlaunchAttribute) == 72 && offsetof(CUlaunchAttribute, value.priority) == 8,
+               "its layout");
+_Static_assert(sizeof(CUlaunchConfig) == 56 && offsetof(CUlaunchConfig, blockDimX) == 12 &&
+                   offsetof(CUlaunchConfig, sharedMemBytes) == 24 &&
+                   offsetof(CUlaunchConfig, hStream) == 32 &&
+                   offsetof(CUlaunchConfig, attrs) == 40 &&
+                   offsetof(CUlaunchConfig, numAttrs) == 48,
+               "its layout");
+
 static const unsigned int STREAM_DEFAULT = CU_STREAM_DEFAULT;
 static const unsigned int STREAM_NON_BLOCKING = CU_STREAM_NON_BLOCKING;
 static const unsigned int EVENT_DEFAULT = CU_EVENT_DEFAULT;
@@ -29,6 +39,7 @@ static const unsigned int LOCATION_INVALID = CU_MEM_LOCATION_TYPE_INVALID;
 static const unsigned int LOCATION_DEVICE = CU_MEM_LOCATION_TYPE_DEVICE;
 static const unsigned int ACCESS_READ_WRITE = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 static const unsigned int SOURCE_IN_STREAM_ORDER = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+static const unsigned int LAUNCH_PRIORITY = CU_LAUNCH_ATTRIBUTE_PRIORITY;
 static const unsigned int LEGACY_STREAM = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
 
 static const unsigned int MEMORY_POOLS_SUPPORTED = CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED;

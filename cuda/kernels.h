@@ -75,10 +75,11 @@ extern "C" {
 #endif
 
 /* Enqueues a kernel on `stream`, whose device must be the current device, and returns the result of
- * the launch. `arguments` has the address of each parameter; they are read before the call returns.
+ * the launch. If it is `urgent` (1, else 0), it has the device's greatest priority, else that of
+ * its stream. `arguments` has the address of each parameter; they are read before the call returns.
  * It does not wait, and does not read the error state of the calling thread. */
 cudaError_t pinlane_launch_kernel(enum pinlane_kernel kernel, uint32_t blocks, uint32_t threads,
-                                  void **arguments, cudaStream_t stream);
+                                  uint32_t urgent, void **arguments, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -35,9 +35,33 @@ type GemmEx = unsafe extern "C" fn(
 ) -> i32;
 
 const NO_TRANSPOSE: i32 = 0; // CUBLAS_OP_N
-const BFLOAT16: i32 = 14; // CUDA_R_16BF
 const COMPUTE_FLOAT: i32 = 68; // CUBLAS_COMPUTE_32F
 const DEFAULT_ALGORITHM: i32 = -1; // CUBLAS_GEMM_DEFAULT
+
+/// The type of a matrix's elements.
+#[derive(Clone, Copy)]
+pub enum Elements {
+    Bfloat16,
+    Float,
+}
+
+impl Elements {
+    /// The size of one in bytes.
+    pub fn bytes(self) -> usize {
+        match self {
+            Elements::Bfloat16 => 2,
+            Elements::Float => 4,
+        }
+    }
+
+    /// Its `cudaDataType`.
+    fn number(self) -> i32 {
+        match self {
+            Elements::Bfloat16 => 14, // CUDA_R_16BF
+            Elements::Float => 0,     // CUDA_R_32F
+        }
+    }
+}
 
 /// A handle of the library for the calling thread's current device. The library stays loaded.
 pub struct Cublas {
@@ -71,17 +95,18 @@ impl Cublas {
         if status == 0 { Ok(cublas) } else { Err(format!("cublasCreate: status {status}")) }
     }
 
-    /// Enqueues c = a b on a stream: square matrices of bfloat16, summed as floats.
+    /// Enqueues c = a b on a stream: square matrices, summed as floats.
     ///
     /// # Safety
     ///
     /// * `stream` is a live `cudaStream_t` of the device for which the library was opened.
-    /// * The matrices are memory of that device, `2 * order * order` bytes each, and valid until
-    ///   the work is complete.
+    /// * The matrices are memory of that device, `order * order` elements each, and valid
+    ///   until the work is complete.
     /// * `c` has no other user.
     pub unsafe fn multiply(
         &self,
         stream: *mut c_void,
+        elements: Elements,
         order: i32,
         [a, b]: [DevicePtr; 2],
         c: DevicePtr,
@@ -101,14 +126,14 @@ impl Cublas {
                     order,
                     (&raw const alpha).cast(),
                     a as *const c_void,
-                    BFLOAT16,
+                    elements.number(),
                     order,
                     b as *const c_void,
-                    BFLOAT16,
+                    elements.number(),
                     order,
                     (&raw const beta).cast(),
                     c as *mut c_void,
-                    BFLOAT16,
+                    elements.number(),
                     order,
                     COMPUTE_FLOAT,
                     DEFAULT_ALGORITHM,

@@ -15,7 +15,7 @@
 pub mod bare;
 #[cfg(feature = "capi")]
 pub mod c;
-mod cublas;
+pub mod cublas;
 pub mod cuda;
 pub mod energy;
 pub mod figures;

@@ -7,12 +7,11 @@ use std::time::Instant;
 use pinlane::{Device, DeviceBuf, Result, Stream};
 
 use super::bare::Bare;
-use super::cublas::Cublas;
+use super::cublas::{Cublas, Elements};
 use super::held::Held;
 use super::timing::median;
 
 const ORDER: i32 = 8192;
-const MATRIX: usize = 2 * (ORDER as usize) * (ORDER as usize);
 /// How many products a measurement makes.
 pub const PRODUCTS: usize = 16;
 
@@ -20,17 +19,19 @@ pub struct Product {
     cublas: Cublas,
     stream: Stream,
     held: Held,
+    elements: Elements,
     factors: [DeviceBuf<u8>; 2],
     result: DeviceBuf<u8>,
 }
 
 impl Product {
-    /// The product on this device. `place` is cuBLAS's file or folder. Without the library, the
-    /// reason.
+    /// The product of matrices of these elements. `place` is cuBLAS's file or folder. Without the
+    /// library, the reason.
     pub fn open(
         device: &Device,
         bare: &Bare,
         place: Option<&str>,
+        elements: Elements,
     ) -> Result<std::result::Result<Product, String>> {
         if bare.is_emulated() {
             return Ok(Err("the emulated device runs no kernels of other libraries".into()));
@@ -39,12 +40,17 @@ impl Product {
             Ok(cublas) => cublas,
             Err(reason) => return Ok(Err(reason)),
         };
+        let matrix = || {
+            let bytes = elements.bytes() * (ORDER as usize) * (ORDER as usize);
+            bare.device_memory(device, bytes)
+        };
         Ok(Ok(Product {
             cublas,
             stream: device.stream()?,
             held: Held::new(device, bare),
-            factors: [bare.device_memory(device, MATRIX)?, bare.device_memory(device, MATRIX)?],
-            result: bare.device_memory(device, MATRIX)?,
+            elements,
+            factors: [matrix()?, matrix()?],
+            result: matrix()?,
         }))
     }
 
@@ -55,20 +61,21 @@ impl Product {
 
     /// Enqueues `count` products.
     pub fn enqueue(&mut self, count: usize) -> Result<()> {
-        let Product { cublas, stream, factors, result, .. } = self;
-        multiply(cublas, stream, factors, result, count)
+        let Product { cublas, stream, elements, factors, result, .. } = self;
+        multiply(cublas, stream, *elements, factors, result, count)
     }
 
     /// Device time of [`PRODUCTS`] products.
     pub fn seconds(&mut self) -> Result<f64> {
-        let Product { cublas, stream, held, factors, result } = self;
-        held.seconds(&[stream], || multiply(cublas, stream, factors, result, PRODUCTS))
+        let Product { cublas, stream, held, elements, factors, result } = self;
+        held.seconds(&[stream], || multiply(cublas, stream, *elements, factors, result, PRODUCTS))
     }
 }
 
 fn multiply(
     cublas: &Cublas,
     stream: &Stream,
+    elements: Elements,
     [a, b]: &[DeviceBuf<u8>; 2],
     result: &mut DeviceBuf<u8>,
     count: usize,
@@ -81,7 +88,7 @@ fn multiply(
         // that was current when the library was opened: the first.
         unsafe {
             stream.foreign(&[a, b], &mut [&mut *result], |raw| {
-                cublas.multiply(raw, ORDER, factors, to);
+                cublas.multiply(raw, elements, ORDER, factors, to);
             })?;
         }
     }

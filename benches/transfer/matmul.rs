@@ -3,6 +3,7 @@
 use pinlane::batch::Indices;
 use pinlane::{DeviceBuf, PinnedBuf, Result, Stream, Ticket};
 
+use super::common::cublas::Elements;
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
 use super::common::product::{PRODUCTS, Product, beside};
@@ -37,15 +38,21 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     if !report.wants(NAME) && !report.wants("batch.busy") {
         return Ok(());
     }
-    let opened = Product::open(&bench.device, &bench.bare, bench.cublas.as_deref())?;
-    let mut product = match opened {
+    let place = bench.cublas.as_deref();
+    let open = |elements| Product::open(&bench.device, &bench.bare, place, elements);
+    let mut product = match open(Elements::Bfloat16)? {
         Ok(product) => product,
         Err(reason) => {
             report.skip(NAME, reason);
             return Ok(());
         }
     };
-    rows(bench, report, &mut product)?;
+    rows(bench, report, &mut product, "")?;
+    if report.wants("batch.busy")
+        && let Ok(mut product) = open(Elements::Float)?
+    {
+        rows(bench, report, &mut product, ".fp32")?;
+    }
     if !report.wants(NAME) {
         return Ok(());
     }
@@ -130,14 +137,14 @@ fn beside_slices(bench: &Bench, way: Way, measure: impl FnOnce() -> Result<f64>)
 /// The total bytes of the scattered rows.
 const SCATTERED: usize = 64 * MIB;
 const BUSY: &str = "GB/s of scattered page-locked rows by download_rows or upload_rows, 64 MiB a \
-    call, one after the other, while the products of overlap.matmul run; median. The reference is \
-    the same without the products";
+    call, one after the other, while products of 8192 x 8192 run, in bfloat16 or (.fp32) floats; \
+    median. The reference is the same without the products";
 const LOSS: &str = "the time of those products over that of products alone, in turns, less 1";
 
 /// Scattered rows beside the product.
-fn rows(bench: &Bench, report: &mut Report, product: &mut Product) -> Result<()> {
+fn rows(bench: &Bench, report: &mut Report, product: &mut Product, of: &str) -> Result<()> {
     for (name, length) in [("16kib", 16 << 10), ("4kib", 4 << 10), ("256", 256)] {
-        let ways = ["h2d", "d2h"].map(|way| format!("batch.busy.{way}.{name}"));
+        let ways = ["h2d", "d2h"].map(|way| format!("batch.busy.{way}.{name}{of}"));
         if !ways.iter().any(|name| report.wants(name)) {
             continue;
         }

@@ -3,6 +3,7 @@
 use pinlane::Result;
 
 use super::Bench;
+use super::common::cublas::Elements;
 use super::common::figures::{Figure, Report};
 use super::common::product::{Product, Work, busy};
 
@@ -14,7 +15,7 @@ const LOSS: &str = "the time of those products over that of products alone, in t
 
 /// The product that workloads run beside, if it is possible here. If not, `name` is skipped.
 pub fn product(bench: &Bench, report: &mut Report, name: &str) -> Result<Option<Product>> {
-    match Product::open(&bench.device, &bench.bare, bench.cublas.as_deref())? {
+    match Product::open(&bench.device, &bench.bare, bench.cublas.as_deref(), Elements::Bfloat16)? {
         Ok(product) => Ok(Some(product)),
         Err(reason) => {
             report.skip(name, reason);

@@ -33,7 +33,8 @@ pub enum Route {
     /// legacy default stream.
     BatchCall,
     /// A kernel moves the blocks from address to address: it reads or writes page-locked memory
-    /// over the bus. Only if the device can use the host's addresses.
+    /// over the bus. Only if the device can use the host's addresses. It has the device's greatest
+    /// priority: where another kernel fills the device, it begins when a block of that ends.
     Kernel,
 }
 

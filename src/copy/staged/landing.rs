@@ -42,8 +42,8 @@ use crate::sync::CachePadded;
 use crate::ticket::Ticket;
 use crate::trace::Kind;
 
-/// The most slots of one download.
-const SLOTS: usize = 4;
+/// The most slots of one download: two of the eight are as fast as four, and leave more to others.
+const SLOTS: usize = 2;
 /// How many portions are enqueued before the caller looks whether the first has landed.
 const AT_FIRST: usize = 2;
 /// In place of how much has landed: nothing more will.

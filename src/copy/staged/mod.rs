@@ -58,7 +58,8 @@
 //! shared stream that is held up can hold up another one, and so can bound streams.
 //!
 //! Two cases remain. A kernel of the program that fills the device also holds up copies by
-//! [`Route::Kernel`](crate::batch::Route::Kernel); the copy engine never waits for it. And a
+//! [`Route::Kernel`](crate::batch::Route::Kernel), until some of its blocks end; the copy engine
+//! never waits for it. And a
 //! program can race with itself: if another thread makes a sealed stream wait for something, or
 //! enqueues a host function there, in the middle of a copy, the slots of that copy wait too.
 

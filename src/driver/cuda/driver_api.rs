@@ -5,6 +5,30 @@ pub struct CUmemLocation {
     pub type_: CUmemLocationType,
     pub id: ::core::ffi::c_int,
 }
+#[repr(C, align(8))]
+pub struct CUlaunchAttribute {
+    pub id: ::core::ffi::c_uint,
+    pub pad: ::core::ffi::c_uint,
+    pub priority: ::core::ffi::c_int,
+    pub rest: [::core::ffi::c_int; 15],
+}
+#[repr(C)]
+pub struct CUlaunchConfig {
+    pub grid: [::core::ffi::c_uint; 3],
+    pub block: [::core::ffi::c_uint; 3],
+    pub shared_bytes: ::core::ffi::c_uint,
+    pub stream: CUstream,
+    pub attributes: *mut CUlaunchAttribute,
+    pub attribute_count: ::core::ffi::c_uint,
+}
+pub type PFN_cuLaunchKernelEx_v11060 = ::core::option::Option<
+    unsafe extern "C" fn(
+        config: *const CUlaunchConfig,
+        f: CUfunction,
+        kernelParams: *mut *mut ::core::ffi::c_void,
+        extra: *mut *mut ::core::ffi::c_void,
+    ) -> CUresult,
+>;
 pub type CUresult = ::core::ffi::c_uint;
 pub type CUdevice_attribute = ::core::ffi::c_uint;
 pub type CUdriverProcAddressQueryResult = ::core::ffi::c_uint;
@@ -220,6 +244,12 @@ pub type PFN_cuCtxPopCurrent_v4000 = ::core::option::Option<
 pub type PFN_cuCtxGetCurrent_v4000 = ::core::option::Option<
     unsafe extern "C" fn(pctx: *mut CUcontext) -> CUresult,
 >;
+pub type PFN_cuCtxGetStreamPriorityRange_v5050 = ::core::option::Option<
+    unsafe extern "C" fn(
+        leastPriority: *mut ::core::ffi::c_int,
+        greatestPriority: *mut ::core::ffi::c_int,
+    ) -> CUresult,
+>;
 pub type PFN_cuModuleLoadData_v2000 = ::core::option::Option<
     unsafe extern "C" fn(
         module: *mut CUmodule,
@@ -424,21 +454,6 @@ pub type PFN_cuStreamSynchronize_v2000 = ::core::option::Option<
 pub type PFN_cuEventRecord_v2000 = ::core::option::Option<
     unsafe extern "C" fn(hEvent: CUevent, hStream: CUstream) -> CUresult,
 >;
-pub type PFN_cuLaunchKernel_v4000 = ::core::option::Option<
-    unsafe extern "C" fn(
-        f: CUfunction,
-        gridDimX: ::core::ffi::c_uint,
-        gridDimY: ::core::ffi::c_uint,
-        gridDimZ: ::core::ffi::c_uint,
-        blockDimX: ::core::ffi::c_uint,
-        blockDimY: ::core::ffi::c_uint,
-        blockDimZ: ::core::ffi::c_uint,
-        sharedMemBytes: ::core::ffi::c_uint,
-        hStream: CUstream,
-        kernelParams: *mut *mut ::core::ffi::c_void,
-        extra: *mut *mut ::core::ffi::c_void,
-    ) -> CUresult,
->;
 pub type PFN_cuLaunchHostFunc_v10000 = ::core::option::Option<
     unsafe extern "C" fn(
         hStream: CUstream,
@@ -502,6 +517,7 @@ pub const LOCATION_INVALID: ::core::ffi::c_uint = 0;
 pub const LOCATION_DEVICE: ::core::ffi::c_uint = 1;
 pub const ACCESS_READ_WRITE: ::core::ffi::c_uint = 3;
 pub const SOURCE_IN_STREAM_ORDER: ::core::ffi::c_uint = 1;
+pub const LAUNCH_PRIORITY: ::core::ffi::c_uint = 8;
 pub const LEGACY_STREAM: ::core::ffi::c_uint = 1;
 pub const MEMORY_POOLS_SUPPORTED: ::core::ffi::c_uint = 115;
 pub const UNIFIED_ADDRESSING: ::core::ffi::c_uint = 41;

@@ -20,6 +20,14 @@ pub(super) enum Kernel {
 }
 
 impl Kernel {
+    /// Whether it runs before kernels of lower priority: one that moves bytes over the bus. It has
+    /// few blocks, and most of its time it waits for the bus. The blocks of a kernel that fills the
+    /// device and was launched earlier would all come before it.
+    pub(super) fn is_urgent(self) -> bool {
+        use Kernel::{MoveDown, MoveUp, RowsDown, RowsUp};
+        matches!(self, MoveUp | MoveDown | RowsUp | RowsDown)
+    }
+
     /// Their names, in the order of the numbers.
     #[cfg_attr(pinlane_toolkit, allow(dead_code))]
     pub(super) const NAMES: [&CStr; 10] = [

@@ -3,6 +3,7 @@
 
 use std::ptr::null_mut;
 
+use super::super::driver_api::{CUlaunchAttribute, CUlaunchConfig, LAUNCH_PRIORITY};
 use super::super::kernel::{Kernel, Parameter};
 use super::super::words::stream_of;
 use super::context::{Device, Loaded, relaxed};
@@ -69,25 +70,34 @@ pub(in super::super) unsafe fn launch(
     let library = Library::get()?;
     let function = library.kernels(stream)?.0[kernel as usize];
     library.on(stream.device, |functions| {
+        let mut priority = CUlaunchAttribute {
+            id: LAUNCH_PRIORITY,
+            pad: 0,
+            priority: if kernel.is_urgent() { greatest_priority(functions) } else { 0 },
+            rest: [0; 15],
+        };
+        let config = CUlaunchConfig {
+            grid: [blocks, 1, 1],
+            block: [threads, 1, 1],
+            shared_bytes: 0,
+            stream: stream_of(stream),
+            attributes: &raw mut priority,
+            // Without it the kernel has the priority of its stream.
+            attribute_count: u32::from(priority.priority != 0),
+        };
         let parameters = parameters.as_mut_ptr().cast();
-        // SAFETY: live stream, a loaded kernel and its parameters: promised by the caller. They are
-        // read before the call returns.
-        unsafe {
-            (functions.launch)(
-                function,
-                blocks,
-                1,
-                1,
-                threads,
-                1,
-                1,
-                0,
-                stream_of(stream),
-                parameters,
-                null_mut(),
-            )
-        }
+        // SAFETY: live stream, a loaded kernel and its parameters: promised by the caller. They,
+        // and the attribute, are read before the call returns.
+        unsafe { (functions.launch)(&config, function, parameters, null_mut()) }
     })
+}
+
+/// The greatest priority of the current device; 0 if it has none.
+fn greatest_priority(functions: &Functions) -> i32 {
+    let (mut least, mut greatest) = (0, 0);
+    // SAFETY: live places for both.
+    let code = unsafe { (functions.priorities)(&mut least, &mut greatest) };
+    if code == 0 { greatest } else { 0 }
 }
 
 /// `cuMemsetD8Async` with 0.

@@ -54,7 +54,8 @@ table! {
     enable_peer: c"cuCtxEnablePeerAccess" 4000 PFN_cuCtxEnablePeerAccess_v4000;
     load: c"cuModuleLoadData" 2000 PFN_cuModuleLoadData_v2000;
     kernel: c"cuModuleGetFunction" 2000 PFN_cuModuleGetFunction_v2000;
-    launch: c"cuLaunchKernel" 4000 PFN_cuLaunchKernel_v4000;
+    priorities: c"cuCtxGetStreamPriorityRange" 5050 PFN_cuCtxGetStreamPriorityRange_v5050;
+    launch: c"cuLaunchKernelEx" 11060 PFN_cuLaunchKernelEx_v11060;
 }
 
 /// What a function of the driver returned. Its codes are those of the runtime.

@@ -20,13 +20,15 @@ pub(in super::super) unsafe fn launch(
     threads: u32,
     mut parameters: [Parameter; 3],
 ) -> DriverResult<()> {
+    let urgent = kernel.is_urgent().into();
     let kernel = sys::pinlane_kernel(kernel as _);
     call_with_device(stream, move || {
         let parameters = parameters.as_mut_ptr().cast();
         // SAFETY: live stream, the kernel's parameters: promised by the caller. They are read
         // before the call returns.
         unsafe {
-            sys::pinlane_launch_kernel(kernel, blocks, threads, parameters, stream_of(stream))
+            let stream = stream_of(stream);
+            sys::pinlane_launch_kernel(kernel, blocks, threads, urgent, parameters, stream)
         }
     })
 }
