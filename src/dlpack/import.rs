@@ -179,6 +179,27 @@ impl ImportedReadOnly {
         Imported::of(OPERATION, tensor, memory).map(ImportedReadOnly)
     }
 
+    /// As [`new`](Self::new), of a tensor that may have gaps, as [`Imported::with_strides`].
+    ///
+    /// # Safety
+    ///
+    /// * As for [`new`](Self::new). The gaps count as elements: they are initialised, and do not
+    ///   change.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub unsafe fn with_strides(tensor: NonNull<ManagedTensor>) -> Result<(Self, Strides)> {
+        const OPERATION: &str = "ImportedReadOnly::with_strides";
+        // SAFETY: live, by the precondition.
+        let managed = unsafe { tensor.as_ref() };
+        // SAFETY: as above.
+        let (first, rows) = unsafe { rows_of(OPERATION, managed, Need::Readable) }?;
+        let bytes = rows.extent().unwrap_or(0);
+        let imported = Imported::of(OPERATION, tensor, (first, bytes))?;
+        Ok((ImportedReadOnly(imported), rows))
+    }
+
     /// Gives the tensor back to the caller.
     #[must_use]
     pub fn into_raw(self) -> NonNull<ManagedTensor> {

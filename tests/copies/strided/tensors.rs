@@ -1,6 +1,6 @@
 //! Tensors with gaps, as strided views.
 
-use pinlane::dlpack::{self, DataType, Imported, Layout};
+use pinlane::dlpack::{self, DataType, Imported, ImportedReadOnly, Layout};
 use pinlane::{Device, ErrorKind, PinnedPool, Strided, Strides};
 
 use super::noise;
@@ -53,6 +53,37 @@ fn tensors_with_gaps_in_host_memory_are_rows() {
         let mut gpu = device.alloc::<u8>(2 * elements.len()).unwrap();
         let view = Strided::new(host.as_slice(), rows).unwrap();
         stream.upload_strided(view, &mut gpu).unwrap();
+        let mut found = vec![0u16; elements.len()];
+        stream.download_slice(&gpu, bytemuck::cast_slice_mut(&mut found)).unwrap();
+        assert_eq!(found, elements);
+    }
+}
+
+#[test]
+fn read_only_tensors_with_gaps_are_rows_to_upload() {
+    let device = common::device();
+    let (stream, pool) = (device.stream().unwrap(), PinnedPool::builder(&device).build().unwrap());
+    let contents = noise(1, 4000);
+    for (shape, strides, expected) in tensors() {
+        let mut buffer = pool.alloc::<u16>(4000).unwrap();
+        buffer.write().unwrap().copy_from_slice(&contents);
+        let mut layout = Layout::new(DataType::U16);
+        (layout.shape, layout.strides) = (shape, Some(strides));
+        (layout.page_locked, layout.read_only) = (true, true);
+        let tensor = buffer.into_dlpack(&layout, None).unwrap();
+        // SAFETY: the tensor has one owner, and its memory no other user.
+        let refused = unsafe { Imported::with_strides(tensor) }.err().unwrap();
+        assert!(refused.to_string().contains("the tensor is read-only"), "{refused}");
+        // SAFETY: as above.
+        let refused = unsafe { ImportedReadOnly::new(tensor) }.err().unwrap();
+        assert!(refused.to_string().contains("import it with its strides"), "{refused}");
+        // SAFETY: as above.
+        let (tensor, rows) = unsafe { ImportedReadOnly::with_strides(tensor) }.unwrap();
+        assert_eq!(rows, expected);
+        let host = device.register_read_only(tensor).map_err(|refused| refused.error).unwrap();
+        let elements = elements(shape, strides, &contents);
+        let mut gpu = device.alloc::<u8>(2 * elements.len()).unwrap();
+        stream.upload_strided(Strided::new(host.as_slice(), rows).unwrap(), &mut gpu).unwrap();
         let mut found = vec![0u16; elements.len()];
         stream.download_slice(&gpu, bytemuck::cast_slice_mut(&mut found)).unwrap();
         assert_eq!(found, elements);
