@@ -1,7 +1,7 @@
 //! What each function does.
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use cuda_core::completion::retain_until_complete;
@@ -9,6 +9,8 @@ use cuda_core::sys::{self, CUstreamCaptureMode_enum_CU_STREAM_CAPTURE_MODE_THREA
 use cuda_core::{Context, DeviceBuffer, DriverError};
 use pinlane::{Device, ErrorKind, PinnedBuf, PinnedPool};
 use pinlane_cuda_core::{Error, Result, SharedStream};
+
+use crate::harness::support::{self, Held, LEN, is_in_use, values};
 
 /// The tests, by name.
 pub const TESTS: [(&str, fn()); 19] = [
@@ -32,8 +34,6 @@ pub const TESTS: [(&str, fn()); 19] = [
     ("lengths_must_be_equal", lengths_must_be_equal),
     ("what_cuda_core_has_noted_ends_a_copy", what_cuda_core_has_noted_ends_a_copy),
 ];
-
-const LEN: usize = 1000;
 
 struct Rig {
     context: Arc<Context>,
@@ -72,9 +72,7 @@ impl Rig {
 
     /// A buffer with the values `first ..`.
     fn host(&self, first: u32) -> PinnedBuf<u32> {
-        let mut host = self.pool.alloc(LEN).expect("in the budget");
-        host.write().expect("idle").copy_from_slice(&values(first, LEN));
-        host
+        support::filled(&self.pool, first)
     }
 
     fn zeros(&self) -> DeviceBuffer<u32> {
@@ -87,24 +85,8 @@ fn zeros(stream: &SharedStream) -> DeviceBuffer<u32> {
     DeviceBuffer::zeroed(stream.cuda_core(), LEN).expect("there is memory")
 }
 
-fn values(first: u32, len: usize) -> Vec<u32> {
-    (first..).take(len).collect()
-}
-
-/// Holds a stream until this is dropped.
-struct Held(#[expect(dead_code, reason = "dropping it is the use")] Sender<()>);
-
 fn hold(stream: &SharedStream) -> Held {
-    let (sender, receiver) = channel::<()>();
-    let wait = move || {
-        let _ = receiver.recv();
-    };
-    stream.pinlane().launch_host(wait).expect("the stream accepts work");
-    Held(sender)
-}
-
-fn is_in_use(host: &mut PinnedBuf<u32>) -> bool {
-    matches!(host.try_write(), Err(error) if error.kind() == ErrorKind::NotReady)
+    support::hold(stream.pinlane())
 }
 
 /// Whether cuda-core refused a call because of a use on another stream.

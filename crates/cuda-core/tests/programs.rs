@@ -3,9 +3,7 @@
 //! pinlane promises the order of the calls, and cuda-core refuses a call that it would not order.
 //! A refused call must have a reason, and no effect.
 
-use std::collections::{HashSet, VecDeque};
-use std::error::Error as StdError;
-use std::ops::Range;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -14,10 +12,8 @@ use cuda_core::{Context, DeviceBuffer, DriverError};
 use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Stream};
 use pinlane_cuda_core::{Error, SharedStream};
 
-use crate::random::Random;
-
-/// Any failure ends the program.
-type Outcome<T = ()> = Result<T, Box<dyn StdError>>;
+use crate::harness::programs::{self, Outcome, Steps, check};
+use crate::harness::random::Random;
 
 /// Elements of a buffer. All have the same length.
 const LEN: usize = 24 << 10;
@@ -55,15 +51,7 @@ struct Program {
     buffers: Vec<Buffer>,
     hosts: Vec<Host>,
     owns: Vec<Own>,
-    /// The last steps.
-    done: VecDeque<String>,
-}
-
-fn check(what: &str, found: &[u32], model: &[u32]) -> Outcome {
-    match found.iter().zip(model).position(|(found, model)| found != model) {
-        None if found.len() == model.len() => Ok(()),
-        at => Err(format!("{what}: wrong at element {at:?} of {}", model.len()).into()),
-    }
+    steps: Steps,
 }
 
 /// What cuda-core's own call has come to, in a closure or not.
@@ -101,7 +89,7 @@ impl Buffer {
 }
 
 impl Program {
-    fn new(seed: u64) -> Outcome<Self> {
+    fn begin(seed: u64) -> Outcome<Self> {
         let context = Context::new(0)?;
         let device = Device::open(0)?;
         // So small that blocks in flight are waited for.
@@ -113,7 +101,7 @@ impl Program {
             buffers: Vec::new(),
             hosts: Vec::new(),
             owns: Vec::new(),
-            done: VecDeque::new(),
+            steps: Steps::default(),
             context,
             device,
             pool,
@@ -151,15 +139,6 @@ impl Program {
         Ok(Buffer::new(memory, vec![0; LEN]))
     }
 
-    /// A part of a buffer, often all of it.
-    fn part(&mut self) -> Range<usize> {
-        if self.random.below(3) == 0 {
-            return 0..LEN;
-        }
-        let (one, other) = (self.random.below(LEN), self.random.below(LEN));
-        one.min(other)..one.max(other) + 1
-    }
-
     /// A stream of pinlane.
     fn stream(&mut self) -> Stream {
         let by = self.random.below(self.shared.len() + self.streams.len());
@@ -174,12 +153,9 @@ impl Program {
         let b = self.random.below(self.buffers.len());
         let h = self.random.below(self.hosts.len());
         let o = self.random.below(self.owns.len());
-        let (part, step) = (self.part(), self.random.below(25));
-        if self.done.len() == 40 {
-            self.done.pop_front();
-        }
+        let (part, step) = (self.random.part(LEN), self.random.below(25));
         let line = format!("{step}: shared {shared}, buffer {b}, host {h}, own {o}, {part:?}");
-        self.done.push_back(line);
+        self.steps.push(line);
         let stream = self.shared[shared].clone();
         let cuda = stream.cuda_core().clone();
         let some = self.stream();
@@ -310,7 +286,7 @@ impl Program {
         Ok(())
     }
 
-    fn run(&mut self) -> Outcome {
+    fn all_steps(&mut self) -> Outcome {
         for _ in 0..60 {
             self.step()?;
         }
@@ -332,32 +308,24 @@ impl Program {
     }
 }
 
-/// What the drop-in has found so far.
-fn findings() -> Outcome {
-    let report = std::env::var_os("PINLANE_CUDART_REPORT");
-    let lines = report.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
-    if lines.is_empty() { Ok(()) } else { Err("the drop-in has findings".into()) }
+impl programs::Program for Program {
+    fn new(seed: u64) -> Outcome<Self> {
+        Program::begin(seed)
+    }
+
+    fn run(&mut self) -> Outcome {
+        self.all_steps()?;
+        Ok(self.context.check_err()?)
+    }
+
+    fn steps(&mut self) -> &mut Steps {
+        &mut self.steps
+    }
 }
 
 /// Runs programs with these seeds; all must agree with the model.
 pub fn run(seed: u64, count: u64) -> bool {
-    let passed = (seed..seed + count).all(|seed| {
-        let mut program = match Program::new(seed) {
-            Ok(program) => program,
-            Err(error) => {
-                println!("program {seed} could not begin: {error}");
-                return false;
-            }
-        };
-        let outcome = program.run().and_then(|()| Ok(program.context.check_err()?));
-        let done: Vec<String> = std::mem::take(&mut program.done).into();
-        drop(program);
-        let outcome = outcome.and_then(|()| findings());
-        if let Err(error) = &outcome {
-            println!("program {seed}: {error}\n{}", done.join("\n"));
-        }
-        outcome.is_ok()
-    });
+    let passed = programs::run::<Program>(seed, count);
     println!("{} calls were refused, and repeated", REFUSED.load(Relaxed));
     passed
 }

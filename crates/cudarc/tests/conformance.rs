@@ -1,13 +1,14 @@
 //! What each function does.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
 
 use cudarc::driver::sys::CUgraphInstantiate_flags;
 use cudarc::driver::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, HostSlice, result};
 use pinlane::{Device, ErrorKind, PinnedBuf, PinnedPool};
 use pinlane_cudarc::{Error, Result, SharedStream};
+
+use crate::harness::support::{self, Held, LEN, is_in_use, values};
 
 /// The tests, by name.
 pub const TESTS: [(&str, fn()); 16] = [
@@ -28,8 +29,6 @@ pub const TESTS: [(&str, fn()); 16] = [
     ("other_contexts_are_refused", other_contexts_are_refused),
     ("lengths_must_be_equal", lengths_must_be_equal),
 ];
-
-const LEN: usize = 1000;
 
 struct Rig {
     context: Arc<CudaContext>,
@@ -55,30 +54,12 @@ impl Rig {
 
     /// A buffer with the values `first ..`.
     fn host(&self, first: u32) -> PinnedBuf<u32> {
-        let mut host = self.pool.alloc(LEN).expect("in the budget");
-        host.write().expect("idle").copy_from_slice(&values(first, LEN));
-        host
+        support::filled(&self.pool, first)
     }
 }
 
-fn values(first: u32, len: usize) -> Vec<u32> {
-    (first..).take(len).collect()
-}
-
-/// Holds a stream until this is dropped.
-struct Held(#[expect(dead_code, reason = "dropping it is the use")] Sender<()>);
-
 fn hold(stream: &SharedStream) -> Held {
-    let (sender, receiver) = channel::<()>();
-    let wait = move || {
-        let _ = receiver.recv();
-    };
-    stream.pinlane().launch_host(wait).expect("the stream accepts work");
-    Held(sender)
-}
-
-fn is_in_use(host: &mut PinnedBuf<u32>) -> bool {
-    matches!(host.try_write(), Err(error) if error.kind() == ErrorKind::NotReady)
+    support::hold(stream.pinlane())
 }
 
 /// What cudarc reads back.

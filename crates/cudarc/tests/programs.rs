@@ -2,8 +2,6 @@
 //! accesses and drops in between. Each element of each buffer has a value that a plain model knows,
 //! because both crates promise the order of the calls.
 
-use std::collections::VecDeque;
-use std::error::Error;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,10 +10,8 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaSlice, CudaStream, CudaView};
 use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Stream};
 use pinlane_cudarc::SharedStream;
 
-use crate::random::Random;
-
-/// Any failure ends the program.
-type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+use crate::harness::programs::{self, Outcome, Steps, check};
+use crate::harness::random::Random;
 
 /// Elements of a buffer. All have the same length.
 const LEN: usize = 24 << 10;
@@ -53,15 +49,7 @@ struct Program {
     owns: Vec<Own>,
     /// cudarc orders the uses of its memory only as long as one of its streams exists.
     _first: Arc<CudaStream>,
-    /// The last steps.
-    done: VecDeque<String>,
-}
-
-fn check(what: &str, found: &[u32], model: &[u32]) -> Outcome {
-    match found.iter().zip(model).position(|(found, model)| found != model) {
-        None if found.len() == model.len() => Ok(()),
-        at => Err(format!("{what}: wrong at element {at:?} of {}", model.len()).into()),
-    }
+    steps: Steps,
 }
 
 impl Slice {
@@ -81,7 +69,7 @@ impl Slice {
 }
 
 impl Program {
-    fn new(seed: u64) -> Outcome<Self> {
+    fn begin(seed: u64) -> Outcome<Self> {
         let context = CudaContext::new(0)?;
         let device = Device::open(0)?;
         // So small that blocks in flight are waited for.
@@ -94,7 +82,7 @@ impl Program {
             slices: Vec::new(),
             hosts: Vec::new(),
             owns: Vec::new(),
-            done: VecDeque::new(),
+            steps: Steps::default(),
             context,
             device,
             pool,
@@ -132,15 +120,6 @@ impl Program {
         Ok(Slice { memory, model: vec![0; LEN], last_read: None })
     }
 
-    /// A part of a buffer, often all of it.
-    fn part(&mut self) -> Range<usize> {
-        if self.random.below(3) == 0 {
-            return 0..LEN;
-        }
-        let (one, other) = (self.random.below(LEN), self.random.below(LEN));
-        one.min(other)..one.max(other) + 1
-    }
-
     /// A stream of pinlane.
     fn stream(&mut self) -> Stream {
         let by = self.random.below(self.shared.len() + self.streams.len());
@@ -155,12 +134,9 @@ impl Program {
         let s = self.random.below(self.slices.len());
         let h = self.random.below(self.hosts.len());
         let o = self.random.below(self.owns.len());
-        let (part, step) = (self.part(), self.random.below(26));
-        if self.done.len() == 40 {
-            self.done.pop_front();
-        }
+        let (part, step) = (self.random.part(LEN), self.random.below(26));
         let line = format!("{step}: shared {shared}, slice {s}, host {h}, own {o}, {part:?}");
-        self.done.push_back(line);
+        self.steps.push(line);
         let stream = self.shared[shared].clone();
         let cudarc = stream.cudarc().clone();
         let some = self.stream();
@@ -291,7 +267,7 @@ impl Program {
         Ok(())
     }
 
-    fn run(&mut self) -> Outcome {
+    fn all_steps(&mut self) -> Outcome {
         for _ in 0..60 {
             self.step()?;
         }
@@ -311,30 +287,22 @@ impl Program {
     }
 }
 
-/// What the drop-in has found so far.
-fn findings() -> Outcome {
-    let report = std::env::var_os("PINLANE_CUDART_REPORT");
-    let lines = report.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
-    if lines.is_empty() { Ok(()) } else { Err("the drop-in has findings".into()) }
+impl programs::Program for Program {
+    fn new(seed: u64) -> Outcome<Self> {
+        Program::begin(seed)
+    }
+
+    fn run(&mut self) -> Outcome {
+        self.all_steps()?;
+        Ok(self.context.check_err()?)
+    }
+
+    fn steps(&mut self) -> &mut Steps {
+        &mut self.steps
+    }
 }
 
 /// Runs programs with these seeds; all must agree with the model.
 pub fn run(seed: u64, count: u64) -> bool {
-    (seed..seed + count).all(|seed| {
-        let mut program = match Program::new(seed) {
-            Ok(program) => program,
-            Err(error) => {
-                println!("program {seed} could not begin: {error}");
-                return false;
-            }
-        };
-        let outcome = program.run().and_then(|()| Ok(program.context.check_err()?));
-        let done: Vec<String> = std::mem::take(&mut program.done).into();
-        drop(program);
-        let outcome = outcome.and_then(|()| findings());
-        if let Err(error) = &outcome {
-            println!("program {seed}: {error}\n{}", done.join("\n"));
-        }
-        outcome.is_ok()
-    })
+    programs::run::<Program>(seed, count)
 }

@@ -1,4 +1,6 @@
-//! Random numbers for programs. The tests of `crates/cuda-core` have it too.
+//! Random numbers for programs.
+
+use std::ops::Range;
 
 /// A generator of random numbers (SplitMix64).
 pub struct Random(pub u64);
@@ -21,5 +23,14 @@ impl Random {
     pub fn values(&mut self, len: usize) -> Vec<u32> {
         let first = self.next() as u32;
         (0..len as u32).map(|at| first.wrapping_add(at)).collect()
+    }
+
+    /// A part of a buffer of `len` elements, often all of it.
+    pub fn part(&mut self, len: usize) -> Range<usize> {
+        if self.below(3) == 0 {
+            return 0..len;
+        }
+        let (one, other) = (self.below(len), self.below(len));
+        one.min(other)..one.max(other) + 1
     }
 }

@@ -1,8 +1,10 @@
-//! Builds the drop-in, and calls this program on it. The tests of `crates/cuda-core` have it too.
+//! Builds the drop-in, and calls this program on it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
+
+use super::Suite;
 
 /// How many programs a process runs. Each process has a seed and a mode of its own.
 const AT_ONCE: u64 = 100;
@@ -33,8 +35,14 @@ fn library() -> PathBuf {
     folder
 }
 
-/// Calls this program with these words, in a mode. Whether all is well.
-fn once(library: &Path, words: &[String], mode: &str, seed: u64, programs: (u64, u64)) -> bool {
+/// Calls this program with these words and variables, in a mode. Whether all is well.
+fn once(
+    library: &Path,
+    words: &[String],
+    mode: &str,
+    seed: u64,
+    variables: [(&str, u64); 2],
+) -> bool {
     let report = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let report = report.join(format!("findings-{}", std::process::id()));
     let _ = fs::remove_file(&report);
@@ -43,8 +51,7 @@ fn once(library: &Path, words: &[String], mode: &str, seed: u64, programs: (u64,
     command.env("PINLANE_CUDART_REPORT", &report).env("PINLANE_CUDART_QUIET", "1");
     command.env("PINLANE_CUDART_DEVICES", "2").env("PINLANE_CUDART_MODE", mode);
     command.env("PINLANE_CUDART_SEED", seed.to_string());
-    command.env(crate::SEED, programs.0.to_string());
-    command.env(crate::PROGRAMS, programs.1.to_string());
+    command.envs(variables.map(|(name, value)| (name, value.to_string())));
     let output = command.output().expect("this program starts");
     let findings = fs::read_to_string(&report).unwrap_or_default();
     let passed = output.status.success() && findings.is_empty();
@@ -58,7 +65,7 @@ fn once(library: &Path, words: &[String], mode: &str, seed: u64, programs: (u64,
 
 /// Runs the tests whose names have one of these words, in all modes, or in that of
 /// `PINLANE_CUDART_MODE`.
-pub fn run(words: &[String]) -> ExitCode {
+pub fn run(suite: &Suite, words: &[String]) -> ExitCode {
     let library = library();
     let mode = env::var("PINLANE_CUDART_MODE");
     let modes = mode.as_ref().map_or(MODES.to_vec(), |mode| vec![mode.as_str()]);
@@ -70,19 +77,22 @@ pub fn run(words: &[String]) -> ExitCode {
     };
     let only_programs = words == ["programs"];
     let wants_programs = words.is_empty() || only_programs;
-    let (mut left, mut first) = if wants_programs { crate::programs_wanted() } else { (0, 1) };
+    let (mut left, mut first) = if wants_programs { suite.wanted() } else { (0, 1) };
+    let [count_name, seed_name] = suite.variables;
+    let variables = |count, seed| [(count_name, count), (seed_name, seed)];
     let tests = if only_programs { 0 } else { modes.len() as u64 };
     println!("running {} processes on the drop-in", tests + left.div_ceil(AT_ONCE));
     for (seed, mode) in (1..).zip(modes.iter().copied()).filter(|_| !only_programs) {
         let conformance = ["conformance".to_owned()];
         let words = if words.is_empty() { &conformance } else { words };
-        count(once(&library, words, mode, seed, (1, 0)));
+        count(once(&library, words, mode, seed, variables(0, 1)));
     }
     let mut modes = modes.into_iter().cycle();
     while left > 0 {
         let programs = left.min(AT_ONCE);
         let mode = modes.next().expect("endless");
-        count(once(&library, &["programs".to_owned()], mode, first, (first, programs)));
+        let words = ["programs".to_owned()];
+        count(once(&library, &words, mode, first, variables(programs, first)));
         (left, first) = (left - programs, first + programs);
     }
     println!("{runs} runs on the drop-in, {failed} failed");
