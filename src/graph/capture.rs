@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::branches::Branches;
 use super::buffer::{Buffers, GraphBuffer, Key, Named, OnDevice, OnHost, Part, Use, Writable};
 use super::launch::{Executable, Graph};
 use super::work::{CopyNode, Work, check_overlap};
@@ -36,7 +37,7 @@ use crate::timeline::Timeline;
 /// Dropping a capture ends it, and drops its buffers.
 pub struct Capture {
     buffers: Buffers,
-    stream: Arc<Timeline>,
+    branches: Branches,
     /// Who ends the capture. `None` when it has ended.
     by: Option<By>,
     work: Work,
@@ -70,7 +71,12 @@ impl Device {
         // SAFETY: the stream is live, new, and this crate's own.
         unsafe { driver.capture_begin(stream.raw()) }
             .map_err(|code| context.error(code, "cuStreamBeginCapture", "capturing a stream"))?;
-        Ok(Capture::new(stream, By::Us))
+        let mut capture = Capture::new(stream, By::Us);
+        let begun = capture.branches.begin(driver);
+        begun.map_err(|code| {
+            context.error(code, OPERATION, "recording the event of its branches")
+        })?;
+        Ok(capture)
     }
 }
 
@@ -102,7 +108,7 @@ impl Capture {
     fn new(stream: Arc<Timeline>, by: By) -> Self {
         Capture {
             buffers: Buffers::new(),
-            stream,
+            branches: Branches::new(stream),
             by: Some(by),
             work: Work::default(),
             failed: None,
@@ -330,7 +336,8 @@ impl Capture {
     /// * All work that `launch` enqueues is enqueued on the stream that it is given, or ordered
     ///   into it before `launch` returns; its operations can be launched again.
     /// * The work reads only buffers named in `reads` or `writes`, writes only those in `writes`,
-    ///   and stays inside them.
+    ///   and stays inside them. It uses nothing else, such as a library's workspace, that work of
+    ///   another [branch](Self::branch) uses.
     /// * `launch` neither ends the capture nor destroys the stream.
     ///
     /// # Errors
@@ -362,6 +369,48 @@ impl Capture {
         Ok(value.expect("launched"))
     }
 
+    /// What is captured from now on goes on the branch of that number; a capture begins on branch
+    /// 0. A launch runs all branches at the same time, each in the order of its calls. Work that
+    /// shares a buffer is ordered all the same: an operation waits for every earlier one of the
+    /// other branches that writes what it uses, or uses what it writes. So any choice of branches
+    /// gives the same result.
+    ///
+    /// ```
+    /// # use pinlane::{Device, PinnedPool};
+    /// # let device = Device::open_or_emulated()?;
+    /// # let pool = PinnedPool::builder(&device).max_bytes(1 << 20).build()?;
+    /// # let mut capture = device.capture()?;
+    /// # let next = capture.own(pool.alloc::<f32>(1000)?);
+    /// # let [a, b] = [(); 2].map(|()| device.alloc::<f32>(1000).map(|it| capture.own(it)));
+    /// # let (input, result) = (a?, b?);
+    /// # let output = capture.own(pool.alloc::<f32>(1000)?);
+    /// capture.upload(next, input)?;
+    /// capture.branch(1)?; // beside the upload
+    /// capture.download(result, output)?;
+    /// # Ok::<(), pinlane::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](ErrorKind::Unsupported) if other code has begun the capture
+    /// ([`Stream::join_capture`]), because only its stream has the order of its work. Errors of the
+    /// runtime: no stream could be created, and the capture goes on; or the capture has failed.
+    pub fn branch(&mut self, number: u32) -> Result<()> {
+        const OPERATION: &str = "Capture::branch";
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        if self.by == Some(By::Others) {
+            let what = "other code has begun the capture, and orders its work by its stream";
+            let remedy = "let the other code make the branches, and join the capture of each";
+            return Err(Error::new(ErrorKind::Unsupported, OPERATION, what, remedy));
+        }
+        let context = Arc::clone(self.context());
+        let drawn = self.branches.switch(context.driver(OPERATION)?, number)?;
+        self.failed = drawn.err().map(|code| context.error(code, OPERATION, "forking a branch"));
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
     /// Captures one operation. Its uses count even if it fails, because CUDA may have captured it.
     fn enqueue(
         &mut self,
@@ -372,52 +421,55 @@ impl Capture {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let (context, raw) = (Arc::clone(self.context()), self.stream.raw());
+        let (context, raw) = (Arc::clone(self.context()), self.branches.current().raw());
         let driver = context.driver(operation)?;
         if self.by == Some(By::Others) {
             self.check_active(driver, operation)?;
         }
         let moved = uses.iter().map(|user| user.range.len()).max().unwrap_or(0);
         self.work.bytes = self.work.bytes.saturating_add(moved);
-        self.work.uses.extend(uses);
+        self.work.uses.extend_from_slice(&uses);
         // If the call panics, nobody knows what it has captured.
         let what = "an earlier call of the capture panicked";
         self.failed = Some(Error::invalid(operation, what, "capture all work again"));
-        let called = call(driver, raw);
+        let ordered = self.branches.wait_for_conflicts(driver, &uses);
+        let called = ordered.and_then(|()| call(driver, raw));
+        let called = called.and_then(|()| self.branches.note(driver, &uses));
         self.failed = called.err().map(|code| context.error(code, operation, "capturing"));
         self.failed.clone().map_or(Ok(()), Err)
     }
 
     fn context(&self) -> &Arc<Context> {
-        self.stream.context()
+        self.branches.first().context()
     }
 
     /// Checks that the stream is being captured, and that nothing has invalidated the capture.
     fn check_active(&self, driver: &dyn Driver, operation: &'static str) -> Result<()> {
         // SAFETY: the stream is live: this crate's own, or borrowed by the contract of its owner.
-        let (kind, what, remedy) = match unsafe { driver.stream_capture(self.stream.raw()) } {
-            Ok(Status::Active) => return Ok(()),
-            Ok(Status::None) => (
-                ErrorKind::InvalidValue,
-                "the stream is not being captured",
-                "join the capture after it was begun, and capture all work before it ends",
-            ),
-            Ok(Status::Invalidated) => (
-                ErrorKind::StreamCapturing,
-                "the capture is invalid: a call was made that cannot be captured",
-                "make only calls on the captured stream that CUDA can capture",
-            ),
-            Err(code) => {
-                let asking = "asking whether the stream is captured";
-                return Err(self.context().error(code, "cudaStreamIsCapturing", asking));
-            }
-        };
+        let (kind, what, remedy) =
+            match unsafe { driver.stream_capture(self.branches.first().raw()) } {
+                Ok(Status::Active) => return Ok(()),
+                Ok(Status::None) => (
+                    ErrorKind::InvalidValue,
+                    "the stream is not being captured",
+                    "join the capture after it was begun, and capture all work before it ends",
+                ),
+                Ok(Status::Invalidated) => (
+                    ErrorKind::StreamCapturing,
+                    "the capture is invalid: a call was made that cannot be captured",
+                    "make only calls on the captured stream that CUDA can capture",
+                ),
+                Err(code) => {
+                    let asking = "asking whether the stream is captured";
+                    return Err(self.context().error(code, "cudaStreamIsCapturing", asking));
+                }
+            };
         Err(Error::new(kind, operation, what, remedy))
     }
 
     /// For checks of what is captured.
     fn door(&self, operation: &'static str) -> Door<'_> {
-        Door::new(&self.stream, operation)
+        Door::new(self.branches.first(), operation)
     }
 
     /// Ends the capture. The first launch makes sure that earlier uses of the buffers are complete;
@@ -451,8 +503,11 @@ impl Capture {
         if self.by == Some(By::Others) {
             return Ok(Executable::of_others(Arc::clone(context)));
         }
+        let driver = context.driver(OPERATION)?;
+        let joined = self.branches.join(driver);
+        joined.map_err(|code| context.error(code, OPERATION, "joining the branches"))?;
         // SAFETY: the stream is live, and its capture has begun.
-        let graph = unsafe { context.driver(OPERATION)?.capture_end(self.stream.raw()) };
+        let graph = unsafe { driver.capture_end(self.branches.first().raw()) };
         let graph = graph.map_err(|code| {
             context.error(code, "cuStreamEndCapture", "making a graph of the capture")
         })?;
@@ -469,7 +524,9 @@ impl Drop for Capture {
         if self.by.take() != Some(By::Us) {
             return;
         }
-        let end = |(stream, named): (Arc<Timeline>, Buffers)| {
+        // The other branches end when the capture has ended, by its first stream.
+        let end = |(branches, named): (Branches, Buffers)| {
+            let stream = branches.first();
             if let Some(driver) = stream.context().releaser() {
                 // SAFETY: the stream is live, and its capture has begun; nothing else has the
                 // graph.
@@ -479,9 +536,11 @@ impl Drop for Capture {
             }
             drop(named);
         };
+        let stream = Arc::clone(self.branches.first());
+        let branches = std::mem::replace(&mut self.branches, Branches::new(stream));
         let named = std::mem::replace(&mut self.buffers, Buffers::new());
         // Without a thread the stream stays, as after a failure: nothing launches the work.
-        on_ordinary_thread((Arc::clone(&self.stream), named), end, |(_, named)| {
+        on_ordinary_thread((branches, named), end, |(_, named)| {
             drop(std::mem::replace(named, Buffers::new()));
         });
     }

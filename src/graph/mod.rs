@@ -47,6 +47,7 @@
 //! The captured operations run one after another. The emulated device looks for races between a
 //! launch and all other work, and of the host with both.
 
+mod branches;
 mod buffer;
 mod capture;
 mod launch;

@@ -7,14 +7,14 @@ use crate::driver::{Driver, DriverResult, RawEvent};
 use crate::process::on_ordinary_thread;
 
 /// An event of a device, without timing; destroyed with its last owner.
-pub(super) struct Event {
+pub(crate) struct Event {
     context: Arc<Context>,
     /// Live as long as this is.
-    pub(super) raw: RawEvent,
+    pub(crate) raw: RawEvent,
 }
 
 impl Event {
-    pub(super) fn create(context: &Arc<Context>, driver: &dyn Driver) -> DriverResult<Arc<Self>> {
+    pub(crate) fn create(context: &Arc<Context>, driver: &dyn Driver) -> DriverResult<Arc<Self>> {
         let raw = driver.event_create(context.ordinal(), false)?;
         Ok(Arc::new(Event { context: context.clone(), raw }))
     }

@@ -64,7 +64,7 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::process::{call_user, on_ordinary_thread};
 use crate::sync::{Mutex, SpinGuard, SpinLock, sanitizer};
 use crate::trace::{Kind, Recorder, Work, nvtx_range};
-use event::Event;
+pub(crate) use event::Event;
 pub(crate) use marks::Fence;
 use marks::{Mark, Marks};
 pub(crate) use submit::Fencing;

@@ -13,6 +13,7 @@
 //! | `events` | events of the caller order streams |
 //! | `foreign` | foreign work, default streams and two devices, while calls fail |
 //! | `graphs` | captured work: each launch copies what is there then |
+//! | `graph_branches` | branches of graphs: at the same time, except where they share a buffer |
 //! | `rows` | rows of tables by their numbers |
 //! | `strided` | rows that lie a pitch apart, by every way that they can take |
 //! | `pairs` | pairs of host and device memory that are copied repeatedly |
@@ -31,6 +32,7 @@ mod dlpack;
 mod events;
 mod files;
 mod foreign;
+mod graph_branches;
 mod graphs;
 #[cfg(feature = "allocator-api2")]
 mod known;

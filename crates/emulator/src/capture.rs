@@ -43,7 +43,7 @@ impl Machine {
             recorded: 0,
             invalidated: false,
             held: Vec::new(),
-            forks: Forks::default(),
+            forks: Forks::new(key),
             told: HashMap::new(),
         });
         self.streams.get_mut(key).expect("resolved by the caller").capture = Some(capture);
@@ -128,7 +128,9 @@ impl Machine {
                 // What only orders the nodes while they are captured is not replayed.
                 let graph = self.graphs.get_mut(state.graph).expect("lives as long as its capture");
                 let (action, label) = (action.clone(), self.races.called().label);
-                graph.nodes.push(Node { number: id, action, label });
+                let (branch, after) =
+                    (state.forks.branch(key), state.forks.before_next(key).to_vec());
+                graph.nodes.push(Node { number: id, action, label, branch, after });
                 state.forks.captures(key, id);
             }
         }

@@ -18,14 +18,35 @@ struct Before {
 }
 
 /// The streams of a capture, and the events that they have recorded.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Forks {
+    /// Those that have captured something, in the order of their first node, after the first stream
+    /// of the capture.
+    branches: Vec<Key>,
     captured: HashMap<Key, usize>,
     streams: HashMap<Key, Before>,
     events: HashMap<Key, Before>,
 }
 
 impl Forks {
+    pub(super) fn new(origin: Key) -> Self {
+        Forks {
+            branches: vec![origin],
+            captured: HashMap::new(),
+            streams: HashMap::new(),
+            events: HashMap::new(),
+        }
+    }
+
+    /// The number of a stream that captures a node; 0 is the capture's first stream.
+    pub(super) fn branch(&mut self, stream: Key) -> usize {
+        let known = self.branches.iter().position(|&branch| branch == stream);
+        known.unwrap_or_else(|| {
+            self.branches.push(stream);
+            self.branches.len() - 1
+        })
+    }
+
     /// A stream captures an operation, as the node of that number.
     pub(super) fn captures(&mut self, stream: Key, node: u64) {
         let count = self.captured.entry(stream).or_default();

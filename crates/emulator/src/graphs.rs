@@ -1,8 +1,7 @@
 //! Graphs: how they are launched, and the memory that they allocate.
 //!
-//! A launch runs the operations in the order in which they were captured, on one stream. CUDA may
-//! run them in any order that the captured streams and events allow; races within a graph are not
-//! looked for.
+//! A launch runs the operations on as many streams as they were captured on, with the waits that
+//! were captured ([`branches`](super::branches)).
 //!
 //! What a capture allocates and frees in stream order are nodes, too. The address of such memory is
 //! fixed by the capture, and each launch allocates it anew. What a launch leaves allocated, the
@@ -174,21 +173,26 @@ impl Machine {
         if let Some((position, knowledge)) = last
             && position.stream != on
         {
-            let agent = self.streams.get(on).expect("found by the caller").agent;
-            knowledge.iter().for_each(|told| self.races.learns(agent, told));
-            self.submit(on, vec![position], Action::Join)?;
+            self.follow(on, &[(position, knowledge)])?;
         }
         left.into_iter().try_for_each(|ptr| self.device_free(on, ptr))?;
+        let mut branches = self.fork(on, &nodes)?;
         let launched = nodes.into_iter().try_for_each(|node| {
             let launch = self.races.relabel(node.label);
-            let launched = self.launch_node(on, node.action);
+            let stream = self.branch_of(&branches, &node);
+            let launched = stream.and_then(|stream| {
+                self.launch_node(stream, node.action)?;
+                self.note_node(&mut branches, node.number, stream);
+                Ok(())
+            });
             self.races.relabel(launch);
             launched
         });
+        let joined = self.join(branches);
         let last = Some((self.tail(on), self.knowledge(on)));
         let found = self.graphs.get_mut(graph).and_then(|graph| graph.executable.as_mut());
         found.expect("found above").launched = last;
-        launched
+        launched.and(joined)
     }
 
     fn launch_node(&mut self, on: Key, action: Action) -> DriverResult<()> {

@@ -47,6 +47,7 @@
 //!
 //! [elapsed]: pinlane_driver::Driver::event_elapsed
 
+mod branches;
 mod calls;
 mod capture;
 mod declared;

@@ -286,6 +286,10 @@ pub(super) struct Node {
     pub(super) action: Action,
     /// What it was captured for.
     pub(super) label: u32,
+    /// Which of the capture's streams it was captured on; 0 is the one where the capture began.
+    pub(super) branch: usize,
+    /// The numbers of the nodes that it directly depends on.
+    pub(super) after: Vec<u64>,
 }
 
 #[derive(Debug)]

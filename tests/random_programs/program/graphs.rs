@@ -185,7 +185,7 @@ impl Machine {
         &mut self,
         device: usize,
         wanted: (&[usize], &[usize]),
-        work: &[Work],
+        work: &[(u32, Work)],
         joined: bool,
     ) {
         let device = device % self.devices.len();
@@ -214,8 +214,11 @@ impl Machine {
         }
         let mut done = Vec::new();
         if !hosts.is_empty() && !gpus.is_empty() {
-            for work in work.iter().filter_map(|work| settle(work, hosts.len(), gpus.len())) {
-                let captured = capture(&mut capturing, &hosts, &gpus, &work);
+            for (branch, work) in work {
+                let Some(work) = settle(work, hosts.len(), gpus.len()) else { continue };
+                let switched = if others.is_none() { capturing.branch(*branch) } else { Ok(()) };
+                let captured =
+                    switched.and_then(|()| capture(&mut capturing, &hosts, &gpus, &work));
                 if self.accept(captured, self.behind.own(device)).is_some() {
                     done.push(work);
                 }

@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     PerThread,
     Blocking,
     NonBlocking,
+    /// One of those that run a graph.
+    Branch,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -171,7 +173,7 @@ impl Agents {
             Kind::PerThread | Kind::Blocking => {
                 self.devices[device as usize].blocking.push(agent);
             }
-            Kind::NonBlocking => {}
+            Kind::NonBlocking | Kind::Branch => {}
         }
         agent
     }
@@ -182,7 +184,7 @@ impl Agents {
         else {
             return;
         };
-        if kind != Kind::NonBlocking {
+        if !matches!(kind, Kind::NonBlocking | Kind::Branch) {
             let knowledge = knowledge.clone();
             let ordered = &mut self.devices[device as usize];
             ordered.blocking.retain(|&other| other != agent);
@@ -242,7 +244,7 @@ impl Agents {
         self.learn_of(stream, host);
         if let Who::Stream { kind, device, .. } = self.members[stream as usize].who {
             match kind {
-                Kind::NonBlocking => {}
+                Kind::NonBlocking | Kind::Branch => {}
                 Kind::Legacy => self.learn_of_device(stream, device),
                 Kind::PerThread | Kind::Blocking => {
                     self.learn_of(stream, self.devices[device as usize].legacy);
@@ -408,8 +410,12 @@ impl Agents {
                 format!("legacy stream{}", of(device))
             }
             Who::Stream { kind, device, number, .. } | Who::Ahead { kind, device, number, .. } => {
-                let own = if kind == Kind::PerThread { "per-thread " } else { "" };
-                format!("{own}stream {}{}", letters(number), of(device))
+                let what = match kind {
+                    Kind::PerThread => "per-thread stream",
+                    Kind::Branch => "graph branch",
+                    _ => "stream",
+                };
+                format!("{what} {}{}", letters(number), of(device))
             }
             Who::Thread { .. } if !self.apart => "host".into(),
             Who::Thread { number } => format!("host thread {number}"),

@@ -7,13 +7,14 @@ use super::super::model::Part;
 /// What a program does with graphs.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Captures work on some of the program's buffers, which then are the graph's. `joined` says
-    /// whether other code captures, and this crate's work joins.
+    /// Captures work on some of the program's buffers, which then are the graph's. Each operation
+    /// has the number of its branch. `joined` says whether other code captures, and this crate's
+    /// work joins.
     Make {
         device: usize,
         hosts: Vec<usize>,
         gpus: Vec<usize>,
-        work: Vec<Work>,
+        work: Vec<(u32, Work)>,
         joined: bool,
     },
     Launch {
@@ -105,7 +106,7 @@ pub fn step() -> impl Strategy<Value = Step> {
     let some = || prop::collection::vec(index(), 1..4);
     let ways = || (index(), index(), index(), index(), part(), index());
     prop_oneof![
-        3 => (index(), some(), some(), prop::collection::vec(work(), 1..6), joined())
+        3 => (index(), some(), some(), prop::collection::vec((0..3u32, work()), 1..6), joined())
             .prop_map(|(device, hosts, gpus, work, joined)| {
                 Step::Make { device, hosts, gpus, work, joined }
             }),
