@@ -8,6 +8,9 @@
 //! * **Work that conflicts is ordered.** Before an operation is captured, its branch waits for the
 //!   latest conflicting operation of every other branch. Earlier ones come before that: a branch
 //!   runs its own work in order.
+//! * **An event covers all of an operation.** It is recorded when the next one is captured: in C
+//!   foreign work is enqueued after the call that names its buffers. As long as there is one branch
+//!   none is needed. So an operation may have no event, but a later one of its branch has one.
 //! * **A graph has all branches.** The first stream waits for all others before the capture ends.
 
 use std::sync::Arc;
@@ -39,7 +42,7 @@ struct Branch {
 struct Past {
     branch: usize,
     uses: Vec<Use>,
-    done: Arc<Event>,
+    done: Option<Arc<Event>>,
 }
 
 impl Past {
@@ -100,28 +103,33 @@ impl Branches {
         uses: &[Use],
     ) -> DriverResult<()> {
         let (current, count) = (self.current, self.all.len());
+        if count == 1 {
+            return Ok(());
+        }
+        if let Some(last) = self.past.last_mut() {
+            last.done = Some(record(driver, &self.all[last.branch].stream)?);
+        }
         let Branch { stream, waited, .. } = &mut self.all[current];
         waited.resize(count, 0);
         for other in (0..count).filter(|&other| other != current) {
-            let new = self.past.iter().enumerate().skip(waited[other]).rev();
-            let mut conflicts =
-                new.filter(|(_, past)| past.branch == other && past.conflicts(uses));
-            if let Some((at, past)) = conflicts.next() {
-                // SAFETY: the stream and the event are live.
-                unsafe { driver.stream_wait_event(stream.raw(), past.done.raw) }?;
-                waited[other] = at + 1;
-            }
+            let is_its = |&(_, past): &(usize, &Past)| past.branch == other;
+            let mut new = self.past.iter().enumerate().skip(waited[other]).filter(is_its);
+            let mut latest = new.clone().rev();
+            let Some((at, _)) = latest.find(|(_, past)| past.conflicts(uses)) else { continue };
+            let covers = |(covering, past): (usize, &Past)| {
+                past.done.clone().filter(|_| covering >= at).map(|done| (covering, done))
+            };
+            let (covering, done) = new.find_map(covers).expect("a later one has an event");
+            // SAFETY: the stream and the event are live.
+            unsafe { driver.stream_wait_event(stream.raw(), done.raw) }?;
+            waited[other] = covering + 1;
         }
         Ok(())
     }
 
-    /// The work was captured on the branch.
-    pub(super) fn note(&mut self, driver: &dyn Driver, uses: &[Use]) -> DriverResult<()> {
-        if self.begun.is_some() {
-            let done = record(driver, self.current())?;
-            self.past.push(Past { branch: self.current, uses: uses.to_vec(), done });
-        }
-        Ok(())
+    /// Work is being captured on the branch.
+    pub(super) fn note(&mut self, uses: Vec<Use>) {
+        self.past.push(Past { branch: self.current, uses, done: None });
     }
 
     /// The captured stream waits for all branches.

@@ -434,7 +434,7 @@ impl Capture {
         self.failed = Some(Error::invalid(operation, what, "capture all work again"));
         let ordered = self.branches.wait_for_conflicts(driver, &uses);
         let called = ordered.and_then(|()| call(driver, raw));
-        let called = called.and_then(|()| self.branches.note(driver, &uses));
+        self.branches.note(uses);
         self.failed = called.err().map(|code| context.error(code, operation, "capturing"));
         self.failed.clone().map_or(Ok(()), Err)
     }

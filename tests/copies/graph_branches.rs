@@ -57,9 +57,11 @@ fn both_ways(rig: &Rig) -> Result<Graph> {
     let mut capture = rig.device.capture()?;
     let [next, result] = [3, 0].map(|value| capture.own(rig.host(value)));
     let [input, output] = [(); 2].map(|()| capture.own(rig.gpu()));
+    // ANCHOR: branches
     capture.upload(next, input)?;
-    capture.branch(1)?;
+    capture.branch(1)?; // beside the upload
     capture.download(output, result)?;
+    // ANCHOR_END: branches
     Ok(capture.finish()?)
 }
 
@@ -121,6 +123,30 @@ fn branches_run_in_any_order() {
     for expected in [[1, 1, 2, 2], [1, 2, 1, 2], [2, 1, 2, 1]] {
         assert!(orders.contains(&expected.into()), "{expected:?} in {orders:?}");
     }
+}
+
+/// In C foreign work is enqueued after the call that names its buffers.
+#[test]
+fn other_branches_wait_for_foreign_work_that_comes_after_its_call() {
+    on_machines(2, |rig| {
+        let mut capture = rig.device.capture().unwrap();
+        let (from, output) = (capture.own(rig.gpu()), capture.own(rig.host(0)));
+        let gpu = capture.own(rig.gpu());
+        capture.fill(from, 7).unwrap();
+        capture.branch(1).unwrap();
+        // SAFETY: the work is enqueued below, before the next call on the capture.
+        let stream =
+            unsafe { capture.foreign(&[from.reading()], &[gpu.writing()], |stream| stream) };
+        let stream = RawStream { device: 0, handle: stream.unwrap().addr() };
+        let [src, dst] = [from, gpu].map(|key| capture.get(key).unwrap().as_device_ptr());
+        // SAFETY: the stream is captured, and the graph owns both buffers.
+        unsafe { rig.emulator.driver().copy_d2d(stream, dst, src, BLOCK) }.unwrap();
+        capture.branch(2).unwrap();
+        capture.download(gpu, output).unwrap();
+        let mut graph = capture.finish().unwrap();
+        graph.launch(&rig.stream).unwrap();
+        assert_eq!(graph.get(output).unwrap().read().unwrap()[..], [7; LEN]);
+    });
 }
 
 #[test]

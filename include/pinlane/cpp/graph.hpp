@@ -12,6 +12,7 @@
 #include "ticket.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <new>
 #include <type_traits>
@@ -124,10 +125,11 @@ private:
 ///   pinlane::graph step = capture.finish();
 /// @endcode
 ///
-/// Each call records one operation, on buffers and slices; they run one after the other. The
-/// capture takes the buffers that they name, as described at `graph`. If a call is refused before
-/// anything is captured, the capture is as before. After an error of CUDA it has failed as a whole:
-/// all later calls throw the same, and no graph is made. Pageable memory cannot be captured.
+/// Each call records one operation, on buffers and slices; those of one `branch` run one after the
+/// other. The capture takes the buffers that they name, as described at `graph`. If a call is
+/// refused before anything is captured, the capture is as before. After an error of CUDA it has
+/// failed as a whole: all later calls throw the same, and no graph is made. Pageable memory cannot
+/// be captured.
 class capture : public detail::owner<pinlane_capture, pinlane_capture_free> {
 public:
   using owner::owner;
@@ -175,6 +177,20 @@ public:
     detail::check(pinlane_capture_fill(get(), to.get(), to.offset_bytes(), to.size_bytes(), &value,
                                        sizeof(value)));
   }
+
+  /// What is captured from now on goes on that branch; a capture begins on branch 0. A launch runs
+  /// all branches at the same time, each in the order of its calls. Work that shares a buffer is
+  /// ordered all the same, so any choice of branches gives the same result.
+  ///
+  /// @code
+  ///   capture.upload(next, input);
+  ///   capture.branch(1); // beside the upload
+  ///   capture.download(result, output);
+  /// @endcode
+  ///
+  /// Your own work must share nothing else with that of other branches, such as a library's
+  /// workspace.
+  void branch(std::uint32_t number) { detail::check(pinlane_capture_branch(get(), number)); }
 
   /// Lets `launch` capture your own work (a kernel, cuBLAS, NCCL, ...), which reads and writes the
   /// buffers that `reads` and `writes` name. It gets the `cudaStream_t` that is captured, which is

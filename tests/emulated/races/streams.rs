@@ -1,6 +1,6 @@
 //! The order between streams: events, and the rules of the default streams.
 
-use pinlane::emulated::Emulator;
+use pinlane::emulated::{CaptureMode, Emulator};
 
 use super::{twins, twins_on};
 
@@ -24,6 +24,27 @@ fn rule_14_an_event_orders_two_streams() {
             rig.wait(consumer, event);
         }
         rig.copy(consumer, b, a);
+    });
+}
+
+/// Within a graph: the first stream waits for the other in any case, at the end.
+#[test]
+fn rule_36_a_captured_wait_orders_the_streams_of_a_graph() {
+    twins("CopyD2D on graph branch E after Fill(0x01) on stream C", |rig, emulator, ordered| {
+        let (a, b) = (rig.memory(), rig.memory());
+        let (first, other) = (rig.stream(false), rig.stream(false));
+        emulator.stream_begin_capture(first, CaptureMode::Relaxed).unwrap();
+        let begun = rig.mark(first);
+        rig.fill(first, a, 1);
+        let filled = rig.mark(first);
+        rig.wait(other, if ordered { filled } else { begun });
+        rig.copy(other, b, a);
+        rig.wait(first, rig.mark(other));
+        let graph = emulator.stream_end_capture(first).unwrap();
+        let executable = emulator.graph_instantiate(graph, false).unwrap();
+        // SAFETY: the memory of the captured work is there.
+        unsafe { emulator.graph_launch(executable, first) }.unwrap();
+        rig.copy(first, a, b); // after all branches
     });
 }
 

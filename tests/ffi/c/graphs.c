@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* An upload, a copy on the device, and a download, of BYTES each. */
+/* An upload, a copy on the device, and a download, of BYTES each, on three branches. */
 static struct step {
   pinlane_buffer *input, *output;
   pinlane_device_buffer *gpu, *gpu2;
@@ -24,7 +24,9 @@ static void make_step(void) {
   make_buffers();
   OK(pinlane_capture_begin(rig.device, &capture));
   OK(pinlane_capture_upload(capture, step.input, 0, step.gpu, 0, BYTES));
+  OK(pinlane_capture_branch(capture, 7));
   OK(pinlane_capture_copy(capture, step.gpu, 0, step.gpu2, 0, BYTES));
+  OK(pinlane_capture_branch(capture, UINT32_MAX));
   OK(pinlane_capture_download(capture, step.gpu2, 0, step.output, 0, BYTES));
   OK(pinlane_capture_finish(capture, &step.graph));
 }
@@ -474,6 +476,7 @@ static void a_capture_of_other_code_is_joined(void) {
   OK(pinlane_capture_foreign(theirs, uses, 3, &cuda_stream));
   OK(pinlane_stream_borrow(rig.device, cuda_stream, &captured));
   OK(pinlane_capture_join(captured, &ours));
+  REFUSED(UNSUPPORTED, pinlane_capture_branch(ours, 1));
   OK(pinlane_capture_upload(ours, step.input, 0, step.gpu, 0, BYTES));
   OK(pinlane_capture_download(ours, step.gpu, 0, step.output, 0, BYTES));
   OK(pinlane_capture_finish(ours, &graph));
@@ -536,6 +539,7 @@ static void refusals(void) {
     REFUSED(INVALID_HANDLE, pinlane_capture_copy(wrong, rig.gpu, 0, rig.gpu2, 0, 1));
     REFUSED(INVALID_HANDLE, pinlane_capture_fill(wrong, rig.gpu, 0, 1, "x", 1));
     REFUSED(INVALID_HANDLE, pinlane_capture_foreign(wrong, NULL, 0, &stream));
+    REFUSED(INVALID_HANDLE, pinlane_capture_branch(wrong, 1));
     graph = (pinlane_graph *)wrong;
     REFUSED(INVALID_HANDLE, pinlane_graph_launch(graph, rig.stream, NULL));
     REFUSED(INVALID_HANDLE, pinlane_graph_foreign_begin(graph, rig.stream, &launch));

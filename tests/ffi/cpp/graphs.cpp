@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::size_t n = 1000;
 
-/// An upload, a fill of a part, and a download.
+/// An upload, a copy of a part, and a download, which is on another branch.
 struct step {
   pinlane::pinned_buffer<float> input, output;
   pinlane::device_buffer<float> gpu;
@@ -26,6 +26,7 @@ struct step {
     pinlane::capture capture(rig.device);
     capture.upload(input, gpu);
     capture.copy(gpu.slice(0, 10), gpu.slice(20, 10));
+    capture.branch(1);
     capture.download(gpu, output);
     graph = capture.finish();
     EXPECT(!capture && graph);

@@ -70,6 +70,13 @@ inline pinlane_status capture_fill(frame& f) {
   return status;
 }
 
+/// Of a capture of other code it is refused.
+inline pinlane_status capture_branch(frame& f) {
+  const argument capture = some_capture(f);
+  f.may_refuse = true;
+  return pinlane_capture_branch(capture, f.in.below(4));
+}
+
 /// No work is enqueued.
 inline pinlane_status capture_foreign(frame& f) {
   const argument capture = some_capture(f);

@@ -272,6 +272,7 @@ inline const call calls[] = {
     {"pinlane_upload_parts", waits, upload_parts},
     {"pinlane_download_parts", waits, download_parts},
     {"pinlane_buffer_from_dlpack_read_only", waits, buffer_from_dlpack_read_only},
+    {"pinlane_capture_branch", nothing, capture_branch},
 };
 
 /// The most frequent calls of programs, for all other numbers.
@@ -306,6 +307,7 @@ inline const char* const frequent[] = {
     "pinlane_download_pairs",
     "pinlane_device_buffer_upload_file",
     "pinlane_capture_upload",
+    "pinlane_capture_branch",
     "pinlane_capture_finish",
     "pinlane_graph_launch",
     "pinlane_graph_free",

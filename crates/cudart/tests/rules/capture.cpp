@@ -1,4 +1,4 @@
-// Rules 32 to 34: captures and graphs.
+// Rules 32 to 34 and 36: captures and graphs.
 #include "rules.h"
 
 #include <cstring>
@@ -167,4 +167,88 @@ RULE(rule_34_a_block_is_held_for_the_life_of_the_graph, "", "FreedInFlight") {
   OK(cudaStreamSynchronize(stream));
   OK(cudaFreeHost(host));
   OK(cudaGraphExecDestroy(executable));
+}
+
+// Another stream does what `work` does there, in the capture of the first. The first waits for it.
+static void forked(cudaStream_t stream, const std::function<void(cudaStream_t)>& work) {
+  cudaStream_t other = non_blocking_stream();
+  OK(cudaStreamWaitEvent(other, mark(stream), 0));
+  work(other);
+  OK(cudaStreamWaitEvent(stream, mark(other), 0));
+}
+
+static void launch(cudaStream_t stream) {
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  OK(cudaStreamEndCapture(stream, &graph));
+  OK(cudaGraphInstantiate(&executable, graph, 0));
+  OK(cudaGraphLaunch(executable, stream));
+  OK(cudaStreamSynchronize(stream));
+  OK(cudaGraphExecDestroy(executable));
+  OK(cudaGraphDestroy(graph));
+}
+
+RULE(rule_36_a_stream_joins_a_capture_by_an_event_and_waits_at_the_launch, "", "") {
+  char *host = pinned(), *back = pinned(), *a = device_memory(), *b = device_memory();
+  cudaStream_t stream = non_blocking_stream();
+  std::memset(host, 7, BYTES);
+  std::memset(back, 0, BYTES);
+  begin(stream);
+  OK(cudaMemcpyAsync(a, host, BYTES, cudaMemcpyHostToDevice, stream));
+  forked(stream, [=](cudaStream_t other) {
+    OK(cudaMemcpyAsync(b, a, BYTES, cudaMemcpyDeviceToDevice, other));
+  });
+  OK(cudaMemcpyAsync(back, b, BYTES, cudaMemcpyDeviceToHost, stream));
+  launch(stream);
+  EXPECT(value_of(back, BYTES) == 7);
+}
+
+RULE(rule_36_a_stream_that_is_not_joined_ends_the_capture_and_stays_usable, "", "") {
+  char* a = device_memory();
+  cudaStream_t stream = non_blocking_stream(), other = non_blocking_stream();
+  begin(stream);
+  OK(cudaStreamWaitEvent(other, mark(stream), 0));
+  OK(cudaMemsetAsync(a, 1, BYTES, other));
+  EXPECT(end(stream) == cudaErrorStreamCaptureUnjoined);
+  (void)cudaGetLastError();
+  for (cudaStream_t each : {stream, other}) {
+    OK(cudaMemsetAsync(a, 2, BYTES, each));
+    OK(cudaStreamSynchronize(each));
+  }
+  EXPECT(device_value(a) == 2);
+}
+
+RULE(rule_36_streams_of_a_capture_run_in_any_order, "the first,the other", "") {
+  static std::mutex mutex;
+  static std::vector<int> came;
+  const auto come = [](void* number) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    came.push_back(*static_cast<int*>(number));
+  };
+  static int numbers[2] = {0, 1};
+  cudaStream_t stream = non_blocking_stream();
+  came.clear();
+  begin(stream);
+  cudaStream_t other = non_blocking_stream();
+  OK(cudaStreamWaitEvent(other, mark(stream), 0));
+  OK(cudaLaunchHostFunc(stream, come, &numbers[0]));
+  OK(cudaLaunchHostFunc(other, come, &numbers[1]));
+  OK(cudaStreamWaitEvent(stream, mark(other), 0));
+  launch(stream);
+  EXPECT(came.size() == 2);
+  saw(came[0] == 0 ? "the first" : "the other");
+}
+
+RULE(rule_36_streams_of_a_capture_race_without_a_wait, "", "Race") {
+  if (!is_emulated()) skip("a race is undefined; the emulated device reports it");
+  char *a = device_memory(), *b = device_memory();
+  cudaStream_t stream = non_blocking_stream();
+  begin(stream);
+  cudaEvent_t begun = mark(stream);
+  OK(cudaMemsetAsync(a, 1, BYTES, stream));
+  cudaStream_t other = non_blocking_stream();
+  OK(cudaStreamWaitEvent(other, begun, 0));
+  OK(cudaMemcpyAsync(b, a, BYTES, cudaMemcpyDeviceToDevice, other));
+  OK(cudaStreamWaitEvent(stream, mark(other), 0));
+  launch(stream);
 }
