@@ -218,7 +218,7 @@ RULE(rule_36_a_stream_that_is_not_joined_ends_the_capture_and_stays_usable, "", 
   EXPECT(device_value(a) == 2);
 }
 
-RULE(rule_36_streams_of_a_capture_run_in_any_order, "the first,the other", "") {
+RULE(rule_36_streams_of_a_capture_run_in_any_order, "the first, the other", "") {
   static std::mutex mutex;
   static std::vector<int> came;
   const auto come = [](void* number) {

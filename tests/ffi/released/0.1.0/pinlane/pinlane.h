@@ -3424,8 +3424,8 @@ pinlane_status pinlane_capture_join(const struct pinlane_stream *stream,
 
 /**
  * Captures a copy of `bytes` from `source`, from `source_offset` on, to `destination`, from
- * `destination_offset` on. Each launch reads `source` anew. The operations of a capture run one
- * after the other. Does not block.
+ * `destination_offset` on. Each launch reads `source` anew. The operations of a branch run one
+ * after the other (`pinlane_capture_branch`). Does not block.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `WRONG_DEVICE`, `FORKED_PROCESS`; `BUSY` if a call,
  * or another capture or graph, uses a buffer in a way that conflicts: nothing was captured, and
@@ -3499,6 +3499,7 @@ pinlane_status pinlane_capture_fill(struct pinlane_capture *capture,
  *
  * - The operations can be launched again. They read only buffers of `uses`, write only those with
  *   `PINLANE_ACCESS_WRITE`, and stay inside them.
+ * - They use nothing else, such as a library's workspace, that work of another branch uses.
  * - The caller neither ends the capture of the stream nor destroys it, and enqueues nothing there
  *   after the next call on this capture.
  * - `uses` is NULL or points to an array of `count` elements.
@@ -3508,6 +3509,18 @@ pinlane_status pinlane_capture_foreign(struct pinlane_capture *capture,
                                        const struct pinlane_use *uses,
                                        size_t count,
                                        void **cuda_stream);
+
+/**
+ * What is captured from now on goes on branch `branch`; a capture begins on branch 0. A launch runs
+ * all branches at the same time, each in the order of its calls. Work that shares a buffer is
+ * ordered all the same: an operation waits for every earlier one of the other branches that writes
+ * what it uses, or uses what it writes. So any choice of branches gives the same result. Does not
+ * block.
+ *
+ * Statuses: as for `pinlane_capture_upload`; `UNSUPPORTED` if other code has begun the capture.
+ */
+pinlane_status pinlane_capture_branch(struct pinlane_capture *capture,
+                                      uint32_t branch);
 
 /**
  * Ends the capture and writes its graph to `graph`, which `pinlane_graph_free` frees. Frees the
