@@ -45,8 +45,8 @@
 //! [`Stream::join_capture`](crate::Stream::join_capture).
 //!
 //! The captured operations run one after another, except those on other branches
-//! ([`Capture::branch`]). The emulated device looks for races between the branches of a launch, of a
-//! launch with all other work, and of the host with both.
+//! ([`Capture::branch`]). The emulated device looks for races between the branches of a launch, of
+//! a launch with all other work, and of the host with both.
 
 mod branches;
 mod buffer;
