@@ -3511,8 +3511,8 @@ pinlane_status pinlane_capture_foreign(struct pinlane_capture *capture,
                                        void **cuda_stream);
 
 /**
- * What is captured from now on goes on branch `branch`; a capture begins on branch 0. A launch runs
- * all branches at the same time, each in the order of its calls. Work that shares a buffer is
+ * What is captured from now on goes on branch `branch`; a capture begins on branch 0. A launch
+ * runs all branches at the same time, each in the order of its calls. Work that shares a buffer is
  * ordered all the same: an operation waits for every earlier one of the other branches that writes
  * what it uses, or uses what it writes. So any choice of branches gives the same result. Does not
  * block.
