@@ -12,6 +12,7 @@ use super::entry::{Entry, Side};
 use super::order::Door;
 use super::route::Group;
 use super::staged::share::{DEAL, share};
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::memory::hazard::Hazards;
 use crate::sync::Mutex;
@@ -155,7 +156,7 @@ impl<'a> Findings<'a> {
                 self.used_elsewhere.push(region.clone());
             }
             if entries.len() >= MANY && !self.too_many {
-                self.regions.push(region);
+                self.regions.push(region.clone());
                 self.too_many = self.regions.len() > REGIONS;
             }
         });
@@ -230,35 +231,44 @@ fn used_elsewhere<'a>(door: Door<'_>, regions: &[Region<'a>]) -> Vec<Region<'a>>
 }
 
 /// Checks that the entry's memory belongs to the stream's device and driver.
+#[inline]
 fn check_owner(door: Door<'_>, entry: &Entry<'_>, side: Side) -> Result<()> {
-    match (side, entry.pinned) {
-        (Side::Host, Some(pinned)) => door.check_driver(pinned.context()),
-        _ => door.check_device(&[entry.device.context()]),
+    let context: &Context = match (side, entry.pinned) {
+        (Side::Host, Some(pinned)) => pinned.context(),
+        _ => entry.device.context(),
+    };
+    match side {
+        _ if std::ptr::eq(context, &raw const **door.stream.context()) => Ok(()),
+        Side::Host => door.check_driver(context),
+        Side::Device => door.check_device(&[context]),
     }
 }
 
 /// Calls `with` for the buffers of the entries in `part`. Successive views of one buffer are one
 /// region: the buffer's list would merge them anyway, at a cost for each. The gaps between them may
 /// belong to other code, which may use them at any time.
+#[inline]
 pub(super) fn for_regions<'a>(
     entries: &[Entry<'a>],
     part: Range<usize>,
-    mut with: impl FnMut(Region<'a>),
+    mut with: impl FnMut(&Region<'a>),
 ) {
+    let entries = &entries[..part.end];
     for side in [Side::Device, Side::Host] {
-        let mut current: Option<Region<'a>> = None;
-        for (first, entry) in (part.start..).zip(&entries[part.clone()]) {
+        let mut next = part.start;
+        while let Some(entry) = entries.get(next) {
+            let first = next;
+            next += 1;
             let Some((hazards, range)) = entry.buffer(side) else { continue };
-            let bytes = range.len();
-            match &mut current {
-                Some(same) if std::ptr::eq(same.hazards, hazards) => same.add(&range, bytes),
-                place => {
-                    let before = place.replace(Region { side, hazards, range, bytes, first });
-                    before.into_iter().for_each(&mut with);
-                }
+            let mut region = Region { side, hazards, bytes: range.len(), range, first };
+            while let Some((hazards, range)) = entries.get(next).and_then(|it| it.buffer(side))
+                && std::ptr::eq(hazards, region.hazards)
+            {
+                region.add(&range, range.len());
+                next += 1;
             }
+            with(&region);
         }
-        current.into_iter().for_each(&mut with);
     }
 }
 

@@ -206,7 +206,7 @@ impl Drop for Transfer<'_, '_> {
         let regions = self.survey.regions.as_deref();
         let note = |(): &mut (), part: Range<usize>| match regions {
             Some(regions) => regions[part].iter().for_each(|region| self.note(fence, region)),
-            None => for_regions(self.entries, part, |region| self.note(fence, &region)),
+            None => for_regions(self.entries, part, |region| self.note(fence, region)),
         };
         let count = regions.map_or(self.entries.len(), <[_]>::len);
         share(self.door.stream.context().ordinal(), count, SEVERAL, &note, &|()| {});
