@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::entries::Entries;
 use super::items::{BatchItem, Download, HostSide, Upload};
 use crate::copy::direct::Lists;
 use crate::copy::entry::Entry;
@@ -26,12 +27,13 @@ pub struct Downloads<'a>(pub(super) List<'a>, pub(super) Prepared<'a>);
 /// The entries of a batch, by the kind of their host memory.
 #[derive(Default)]
 pub(super) struct List<'a> {
-    pub(super) pageable: Vec<Entry<'a>>,
-    pub(super) pinned: Vec<Entry<'a>>,
+    pub(super) pageable: Entries<'a>,
+    pub(super) pinned: Entries<'a>,
     /// Some of them are slices, which are borrowed only for a call.
     pub(super) has_slices: bool,
-    /// For each entry, in the caller's order, whether it is page-locked.
-    is_pinned: Vec<bool>,
+    /// The runs of entries of one kind, in the caller's order: whether they are page-locked, and
+    /// their number.
+    kinds: Vec<(bool, usize)>,
     pub(super) route: Option<Route>,
     /// The entries are rows, which lie a pitch apart.
     pub(super) rows: RowsOfSides,
@@ -61,23 +63,27 @@ impl Prepared<'_> {
 
 impl<'a> List<'a> {
     /// Parts of `host`, each as long as its device memory.
-    pub(super) fn of(entries: Vec<Entry<'a>>, host: &HostSide<'a>) -> Self {
-        let is_pinned = vec![host.pinned.is_some(); entries.len()];
+    pub(super) fn of(entries: Entries<'a>, host: &HostSide<'a>) -> Self {
+        let kinds = vec![(host.pinned.is_some(), entries.len())];
         let (pinned, pageable) = match host.pinned {
-            Some(_) => (entries, Vec::new()),
-            None => (Vec::new(), entries),
+            Some(_) => (entries, Entries::default()),
+            None => (Entries::default(), entries),
         };
-        List { pageable, pinned, has_slices: host.is_slice, is_pinned, ..Self::default() }
+        List { pageable, pinned, has_slices: host.is_slice, kinds, ..Self::default() }
     }
 
-    #[inline]
+    /// Inlined, so that the parts of the item stay in registers.
+    #[inline(always)]
     pub(super) fn push(&mut self, BatchItem { entry, host_bytes, is_slice }: BatchItem<'a>) {
         if host_bytes != entry.bytes() {
-            let lengths = (self.is_pinned.len(), host_bytes, entry.bytes());
-            self.mismatch.get_or_insert(lengths);
+            self.note_mismatch(host_bytes, entry.bytes());
         }
-        self.is_pinned.push(entry.is_pinned());
-        if entry.is_pinned() {
+        let is_pinned = entry.is_pinned();
+        match self.kinds.last_mut() {
+            Some((kind, count)) if *kind == is_pinned => *count += 1,
+            _ => self.kinds.push((is_pinned, 1)),
+        }
+        if is_pinned {
             self.has_slices |= is_slice;
             self.pinned.push(entry);
         } else {
@@ -85,29 +91,35 @@ impl<'a> List<'a> {
         }
     }
 
+    #[cold]
+    fn note_mismatch(&mut self, host: usize, device: usize) {
+        let lengths = (self.len(), host, device);
+        self.mismatch.get_or_insert(lengths);
+    }
+
     /// Makes room for `more` entries of the kind of the last one.
     fn reserve(&mut self, more: usize) {
-        let like = if self.is_pinned.last() == Some(&true) {
-            &mut self.pinned
-        } else {
-            &mut self.pageable
-        };
-        like.reserve(more);
-        self.is_pinned.reserve(more);
+        match self.kinds.last() {
+            Some((true, _)) => self.pinned.reserve(more),
+            _ => self.pageable.reserve(more),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.is_pinned.len()
+        self.pinned.len() + self.pageable.len()
     }
 
     fn bytes(&self) -> usize {
-        self.pinned.iter().chain(&self.pageable).map(Entry::bytes).sum()
+        self.pinned.iter().chain(&*self.pageable).map(Entry::bytes).sum()
     }
 
     /// The caller's numbers of the entries of one kind.
     pub(super) fn numbers(&self, pinned: bool) -> impl Iterator<Item = usize> {
-        let kinds = self.is_pinned.iter().enumerate();
-        kinds.filter(move |&(_, &is_pinned)| is_pinned == pinned).map(|(number, _)| number)
+        let runs = self.kinds.iter().scan(0, |end, &(is_pinned, count)| {
+            *end += count;
+            Some((is_pinned, *end - count..*end))
+        });
+        runs.filter(move |&(is_pinned, _)| is_pinned == pinned).flat_map(|(_, run)| run)
     }
 
     /// Refuses a list with an entry whose two sides differ in length.
@@ -163,11 +175,12 @@ macro_rules! list {
 
         impl<'a, I: Into<$item<'a>>> Extend<I> for $list<'a> {
             fn extend<C: IntoIterator<Item = I>>(&mut self, copies: C) {
-                let mut copies = copies.into_iter();
+                let mut copies = copies.into_iter().map(|copy| copy.into().0);
                 let Some(first) = copies.next() else { return };
-                self.push(first);
+                self.1.forget();
+                self.0.push(first);
                 self.0.reserve(copies.size_hint().0);
-                copies.for_each(|copy| self.push(copy));
+                copies.for_each(|copy| self.0.push(copy));
             }
         }
 

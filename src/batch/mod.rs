@@ -6,6 +6,7 @@
 //! is fastest by rule, unless the caller has chosen one. A slice in memory of a pool is
 //! page-locked, so the device copies it directly too, and the call waits for that.
 
+mod entries;
 mod gather;
 mod items;
 mod list;

@@ -37,9 +37,9 @@ impl Stream {
     /// Copies parts of `src`, in host memory, to parts of `dst`, on this stream's device. The parts
     /// are unordered among themselves.
     ///
-    /// A call costs less than a batch of as many copies, because it needs no list of them, if the
-    /// parts of the destination ascend; others are sorted first, to find overlaps. Give a batch to
-    /// copies of many buffers, or a list that is used more than once.
+    /// A call costs less than a batch of as many copies, because it needs no list of them. It costs
+    /// least if the parts of the destination ascend: others are sorted first, to find overlaps.
+    /// Give a batch to copies of many buffers, or a list that is used more than once.
     ///
     /// Ordered as [`upload`](Self::upload), as a use of all bytes from the first part to the end of
     /// the last one, those between the parts included. Does not block if `src` is a page-locked

@@ -134,14 +134,45 @@ impl<'i> Places<'i> {
 
     /// Two parts that overlap in the destination, if there are any: their numbers, in order.
     fn overlap(&self) -> Option<(usize, usize)> {
-        let parts = (0..self.count()).filter(|&n| self.lengths.get(n) > 0);
-        let mut sorted: Vec<(usize, usize)> = parts.map(|n| (self.to[n], n)).collect();
-        sorted.sort_unstable();
-        sorted.windows(2).find_map(|pair| {
-            let [(start, one), (next, other)] = *pair else { unreachable!("two of them") };
-            let overlap = start + self.lengths.get(one) > next;
+        self.sorted().windows(2).find_map(|pair| {
+            let [one, other] = *pair else { unreachable!("two of them") };
+            let overlap = self.to[one] + self.lengths.get(one) > self.to[other];
             overlap.then_some((one.min(other), one.max(other)))
         })
+    }
+
+    /// The numbers of the parts that are not empty, in the order of their destinations.
+    ///
+    /// A comparison sort would cost more than all other work on the host. Destinations are mostly
+    /// spread evenly over their span. So each part goes to one of about as many buckets as there
+    /// are parts, and most buckets have one or two.
+    fn sorted(&self) -> Vec<usize> {
+        let (span, count) = (&self.spans.1, self.count());
+        let parts = || (0..count).filter(|&n| self.lengths.get(n) > 0);
+        let width = (0..usize::BITS).find(|&width| span.len() >> width < count);
+        let width = width.expect("there are parts");
+        let bucket = |n: usize| (self.to[n] - span.start) >> width;
+        // First the number of parts in each bucket, then where it begins, then where it ends.
+        let mut ends = vec![0; (span.len() >> width) + 1];
+        parts().for_each(|n| ends[bucket(n)] += 1);
+        let mut before = 0;
+        for end in &mut ends {
+            before += std::mem::replace(end, before);
+        }
+        let mut sorted = vec![0; before];
+        for n in parts() {
+            let end = &mut ends[bucket(n)];
+            sorted[*end] = n;
+            *end += 1;
+        }
+        let mut start = 0;
+        for end in ends {
+            if end - start > 1 {
+                sorted[start..end].sort_unstable_by_key(|&n| (self.to[n], n));
+            }
+            start = end;
+        }
+        sorted
     }
 
     pub(super) fn count(&self) -> usize {
