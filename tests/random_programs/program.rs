@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!  op        the operations of programs         model     the vectors
-//!  device_work, ordinary, lists, lent, tensors, tasks: operations on buffers and vectors
+//!  device_work, ordinary, lists, parts, lent, tensors, tasks: operations on buffers and vectors
 //!  trouble   stalls, lost devices, unloading    behind    the work that these may affect
 //!  watch     finds programs that hang           last_resort  a borrow that cannot end
 //!  graphs    captured copies
@@ -25,6 +25,7 @@ mod lists;
 mod model;
 mod op;
 mod ordinary;
+mod parts;
 mod releases;
 mod strided;
 mod tasks;
@@ -352,6 +353,7 @@ impl Machine {
             Op::SwapPairs { stream, host, device, pieces, byte } => {
                 self.swap_pairs(*stream, *host, *device, *pieces, *byte);
             }
+            Op::Parts(step) => self.copy_parts(step),
             Op::Fill { stream, device, part, pattern } => {
                 self.fill(*stream, *device, *part, pattern);
             }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use super::graphs;
 use super::model::Part;
+use super::parts;
 use super::releases::{self, Step};
 use super::strided::Shape;
 use super::tensors::Elements;
@@ -224,6 +225,7 @@ pub enum Op {
         len: usize,
         byte: u8,
     },
+    Parts(parts::Step),
     Releases(Step),
     Graphs(graphs::Step),
     Task {
@@ -463,6 +465,7 @@ fn copies() -> BoxedStrategy<Op> {
                 byte,
             }
         ),
+        4 => parts::step().prop_map(Op::Parts),
         2 => (index(), index(), part(), prop::collection::vec(any::<u8>(), 1..=16))
             .prop_map(|(stream, device, part, pattern)| Op::Fill { stream, device, part, pattern }),
         2 => (index(), index(), part())
