@@ -6,7 +6,6 @@
 //! lay out slots without another look at each entry.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::entry::{Entry, Side};
