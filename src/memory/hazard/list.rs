@@ -48,6 +48,7 @@ impl Use {
     /// completion of one implies that of the other. The second use comes in parts because making a
     /// `Use` counts a reference to its stream: several threads that note thousands of uses would
     /// contend for that counter.
+    #[inline]
     fn absorb(
         &mut self,
         stream: &Timeline,
@@ -184,11 +185,7 @@ impl List {
         let Some(first) = self.first.as_mut().filter(|first| first.is_on(stream)) else {
             return false;
         };
-        if first.range == *range
-            && first.access == access
-            && let Some(covering) = first.fence.covering(fence)
-        {
-            first.fence = covering;
+        if first.range == *range && first.absorb(stream, fence, range, access) {
             return true;
         }
         let is_gone = first.is_retired();

@@ -4,6 +4,7 @@ use pinlane::ErrorKind;
 use pinlane::batch::Parts;
 use proptest::prelude::*;
 
+use super::behind::Set;
 use super::model::{Model, move_model, painted};
 use super::{Host, Machine, OnDevice, assert_agrees, paint, pick};
 
@@ -133,16 +134,26 @@ impl Machine {
         }
     }
 
-    fn upload_parts(&mut self, step: &Step, host: usize, device: usize, arrays: &Arrays) {
+    /// The lane of the copy, and what it is behind. Pageable memory is no buffer: it has no uses.
+    fn enqueue_parts(
+        &mut self,
+        step: &Step,
+        device: usize,
+        [of_device, of_host]: [Set; 2],
+    ) -> (usize, Set) {
         let lane = self.lane_of(step.stream, self.on_device[device].device);
-        let mut conflicts = self.on_device[device].uses.for_writing();
         if step.pageable.is_none() {
-            conflicts |= self.hosts[host].uses.for_reading();
+            return (lane, self.enqueue(lane, of_device | of_host));
         }
-        let behind = self.enqueue(lane, conflicts);
-        if step.pageable.is_some() {
-            self.may_wait_for(behind);
-        }
+        let behind = self.enqueue(lane, of_device);
+        self.may_wait_for(behind);
+        (lane, behind)
+    }
+
+    fn upload_parts(&mut self, step: &Step, host: usize, device: usize, arrays: &Arrays) {
+        let conflicts =
+            [self.on_device[device].uses.for_writing(), self.hosts[host].uses.for_reading()];
+        let (lane, behind) = self.enqueue_parts(step, device, conflicts);
         let Host { buffer, model: on_host, uses } = &mut self.hosts[host];
         let OnDevice { buffer: gpu, model, uses: of_device, .. } = &mut self.on_device[device];
         let stream = &self.lanes[lane].stream;
@@ -165,15 +176,9 @@ impl Machine {
     }
 
     fn download_parts(&mut self, step: &Step, host: usize, device: usize, arrays: &Arrays) {
-        let lane = self.lane_of(step.stream, self.on_device[device].device);
-        let mut conflicts = self.on_device[device].uses.for_reading();
-        if step.pageable.is_none() {
-            conflicts |= self.hosts[host].uses.for_writing();
-        }
-        let behind = self.enqueue(lane, conflicts);
-        if step.pageable.is_some() {
-            self.may_wait_for(behind);
-        }
+        let conflicts =
+            [self.on_device[device].uses.for_reading(), self.hosts[host].uses.for_writing()];
+        let (lane, behind) = self.enqueue_parts(step, device, conflicts);
         let Host { buffer, model: on_host, uses } = &mut self.hosts[host];
         let OnDevice { buffer: gpu, model, uses: of_device, .. } = &mut self.on_device[device];
         let stream = &self.lanes[lane].stream;
