@@ -259,7 +259,7 @@ impl Stream {
         let submission = self.timeline.submit("Stream::launch_host", |driver, raw| {
             sanitizer::release(sanitizer::of(&*slot));
             let data = Arc::into_raw(Arc::clone(&slot)).cast_mut().cast::<c_void>();
-            self.timeline.shown(Work { name: "Stream::launch_host", bytes: 0 }, || {
+            self.timeline.shown(Work::new("Stream::launch_host", 0), || {
                 // SAFETY: the stream is live (`submit`). `call_once` accepts `data` once, on any
                 // thread since the closure is `Send + 'static`, does not unwind, and makes no
                 // driver call: the thread is marked, and `Context::driver` refuses.

@@ -380,7 +380,8 @@ extern "C" {
 
 /**
  * JSON in Chrome's trace event format, one track for each thread and each stream. Perfetto
- * (ui.perfetto.dev) and chrome://tracing open it.
+ * (ui.perfetto.dev) and chrome://tracing open it. A launch of a graph has arguments that say which
+ * captured operations it consists of.
  */
 #define PINLANE_TRACE_JSON 0
 

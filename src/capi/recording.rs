@@ -17,7 +17,8 @@ pub enum pinlane_recording {}
 handle_type!(pinlane_recording: State, "recording", table 13, shared: false);
 
 /// JSON in Chrome's trace event format, one track for each thread and each stream. Perfetto
-/// (ui.perfetto.dev) and chrome://tracing open it.
+/// (ui.perfetto.dev) and chrome://tracing open it. A launch of a graph has arguments that say which
+/// captured operations it consists of.
 pub const PINLANE_TRACE_JSON: i32 = 0;
 /// A drawing, one row for each thread and each stream, for light and dark pages.
 pub const PINLANE_TRACE_SVG: i32 = 1;

@@ -14,7 +14,7 @@ use crate::memory::hazard::{Access, Use};
 use crate::memory::{Operand, counted};
 use crate::ticket::Ticket;
 use crate::timeline::{Fence, Fencing, Timeline};
-use crate::trace::Work;
+use crate::trace::{Describe, Work};
 
 /// A stream, and the public call that enqueues work there, for errors and recordings.
 #[derive(Clone, Copy)]
@@ -23,16 +23,23 @@ pub(crate) struct Door<'s> {
     pub(crate) operation: &'static str,
     /// How many bytes the work moves, for recordings; 0 if that is not known.
     bytes: usize,
+    /// What it consists of, if it launches a graph; for recordings.
+    launch: Option<Describe<'s>>,
 }
 
 impl<'s> Door<'s> {
     pub(crate) fn new(stream: &'s Arc<Timeline>, operation: &'static str) -> Self {
-        Door { stream, operation, bytes: 0 }
+        Door { stream, operation, bytes: 0, launch: None }
     }
 
     /// For work that moves `bytes` bytes.
     pub(crate) fn moving(self, bytes: usize) -> Self {
         Door { bytes, ..self }
+    }
+
+    /// For the launch of a graph.
+    pub(crate) fn launching(self, launch: Describe<'s>) -> Self {
+        Door { launch: Some(launch), ..self }
     }
 
     /// The outcome of an operation on no bytes: the stream must accept work, but gets none.
@@ -118,9 +125,9 @@ impl<'s> Door<'s> {
         describe: impl FnOnce() -> String,
         noted: impl FnOnce(Fence),
     ) -> Result<Ticket> {
-        let Door { stream, operation, bytes } = self;
+        let Door { stream, operation, bytes, launch } = self;
         let submission = stream.submit_to(driver, operation, fencing, |driver, raw| {
-            let work = Work { name: operation, bytes };
+            let work = Work { name: operation, bytes, launch };
             let enqueue = || stream.shown(work, || enqueue(driver, raw));
             catch_unwind(AssertUnwindSafe(enqueue))
         })?;

@@ -80,6 +80,11 @@ impl Branches {
         &self.all[self.current].stream
     }
 
+    /// The number of that branch.
+    pub(super) fn number(&self) -> u32 {
+        self.all[self.current].number
+    }
+
     /// Work is captured on that branch from now on. The inner error is CUDA's refusal to draw a new
     /// stream in.
     pub(super) fn switch(&mut self, driver: &dyn Driver, number: u32) -> Result<DriverResult<()>> {

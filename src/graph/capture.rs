@@ -21,6 +21,7 @@ use crate::error::{Error, ErrorKind, Refused, Result};
 use crate::process::on_ordinary_thread;
 use crate::stream::Stream;
 use crate::timeline::Timeline;
+use crate::trace::Action;
 
 /// Work that is being captured into a [`Graph`]: recorded, not executed. From
 /// [`Device::capture`].
@@ -202,7 +203,11 @@ impl Capture {
         let at = at.cast_mut();
         let (host, device) = (host.key().index(), device.key().index());
         let mut copies = Vec::with_capacity(parts.len());
-        let captured = self.enqueue(operation, uses.to_vec(), |driver, raw| {
+        let action = match direction {
+            Direction::Up => Action::Upload,
+            Direction::Down => Action::Download,
+        };
+        let captured = self.enqueue(operation, action, uses.to_vec(), |driver, raw| {
             for part in parts {
                 let (at, to) = (at.wrapping_add(part.start), to + part.start as DevicePtr);
                 // SAFETY: the stream is live. The part lies in one registration and in one
@@ -256,7 +261,7 @@ impl Capture {
         ];
         let sides = [0, 1].map(|side: usize| (uses[side].index, uses[side].range.start));
         let mut copied = None;
-        let captured = self.enqueue(OPERATION, uses.to_vec(), |driver, raw| {
+        let captured = self.enqueue(OPERATION, Action::Copy, uses.to_vec(), |driver, raw| {
             if bytes == 0 {
                 return Ok(());
             }
@@ -301,7 +306,7 @@ impl Capture {
         }
         let uses = vec![self.buffers.use_of(OPERATION, &dst.writing())?];
         self.work.fixed.push(uses[0].index);
-        self.enqueue(OPERATION, uses, |driver, raw| {
+        self.enqueue(OPERATION, Action::Fill, uses, |driver, raw| {
             if bytes == 0 {
                 return Ok(());
             }
@@ -357,7 +362,7 @@ impl Capture {
         let uses: Vec<Use> = uses.collect::<Result<_>>()?;
         self.work.fixed.extend(uses.iter().map(|user| user.index));
         let mut value = None;
-        self.enqueue(OPERATION, uses, |_, raw| {
+        self.enqueue(OPERATION, Action::Foreign, uses, |_, raw| {
             value = Some(launch(std::ptr::without_provenance_mut(raw.handle)));
             Ok(())
         })?;
@@ -415,6 +420,7 @@ impl Capture {
     fn enqueue(
         &mut self,
         operation: &'static str,
+        action: Action,
         uses: Vec<Use>,
         call: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<()>,
     ) -> Result<()> {
@@ -429,6 +435,7 @@ impl Capture {
         let moved = uses.iter().map(|user| user.range.len()).max().unwrap_or(0);
         self.work.bytes = self.work.bytes.saturating_add(moved);
         self.work.uses.extend_from_slice(&uses);
+        self.work.outline.note(action, self.branches.number(), &uses, moved);
         // If the call panics, nobody knows what it has captured.
         let what = "an earlier call of the capture panicked";
         self.failed = Some(Error::invalid(operation, what, "capture all work again"));

@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::buffer::{Buffers, GraphBuffer, Key, Part, Use, Writable};
+use super::outline::Outline;
 use super::work::{CopyNode, Work, check_overlap, merged};
 use crate::context::Context;
 use crate::copy::order::Door;
@@ -48,6 +49,7 @@ pub struct Graph {
     copies: Vec<CopyNode>,
     fixed: Vec<bool>,
     bytes: usize,
+    outline: Outline,
     last: Option<(Arc<Timeline>, Fence)>,
     told: Mutex<Told>,
 }
@@ -117,7 +119,7 @@ impl Drop for Executable {
 
 impl Graph {
     pub(super) fn new(executable: Executable, buffers: Buffers, work: Work) -> Self {
-        let Work { uses, copies, fixed: named, bytes } = work;
+        let Work { uses, copies, fixed: named, bytes, outline } = work;
         let uses = merged(uses);
         let count = buffers.len();
         let of_buffer = (0..count).map(|index| {
@@ -128,7 +130,8 @@ impl Graph {
         let mut fixed = vec![false; count];
         named.into_iter().for_each(|index| fixed[index] = true);
         let told = Mutex::new(Told { is_told: vec![true; count], list: (0..count).collect() });
-        Graph { executable, buffers, uses, of_buffer, copies, fixed, bytes, last: None, told }
+        let last = None;
+        Graph { executable, buffers, uses, of_buffer, copies, fixed, bytes, outline, last, told }
     }
 
     /// Launches all captured work on `stream`, as one operation that reads and writes what the work
@@ -233,14 +236,17 @@ impl Graph {
         door: Door<'_>,
         launch: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<()>,
     ) -> (bool, Result<Ticket>) {
-        let Told { is_told, list } = self.told.get_mut();
-        let (last, mut is_recorded) = (&mut self.last, false);
+        let Graph { outline, buffers, told, last, .. } = self;
+        let describe = || outline.launch(buffers);
+        let Told { is_told, list } = told.get_mut();
+        let mut is_recorded = false;
         let noted = |fence| {
             // The launch comes after all that the list has, and after the last launch.
             list.drain(..).for_each(|index| is_told[index] = false);
             *last = Some((Arc::clone(door.stream), fence));
             is_recorded = true;
         };
+        let door = door.launching(&describe);
         let ticket = door.portion(&[], launch, || "launching a graph".to_owned(), noted);
         (is_recorded, ticket)
     }
@@ -328,6 +334,7 @@ impl Graph {
         match self.try_rebind(key, &new) {
             Ok(()) => {
                 let index = key.index();
+                self.outline.outdated();
                 self.tell(index); // the list has it, so that the next launch looks at the new one
                 let place = self.buffers.get_mut("Graph::rebind", key).expect("just found");
                 Ok(std::mem::replace(place, new))

@@ -44,6 +44,8 @@
 //! its own, work of this crate joins that one, by
 //! [`Stream::join_capture`](crate::Stream::join_capture).
 //!
+//! A [recording](crate::trace#graphs) shows what each launch consists of.
+//!
 //! The captured operations run one after another, except those on other branches
 //! ([`Capture::branch`]). The emulated device looks for races between the branches of a launch, of
 //! a launch with all other work, and of the host with both.
@@ -52,6 +54,7 @@ mod branches;
 mod buffer;
 mod capture;
 mod launch;
+mod outline;
 mod work;
 
 pub use buffer::{Buffers, GraphBuffer, Key, Named, OnDevice, OnHost, Part, Writable};

@@ -1,6 +1,7 @@
 //! What a capture has recorded, for the graph that it becomes.
 
 use super::buffer::{GraphBuffer, Use};
+use super::outline::Outline;
 use crate::driver::{CopyKind, DevicePtr, RawNode};
 use crate::error::{Error, Result};
 use crate::memory::hazard::Access;
@@ -14,6 +15,7 @@ pub(super) struct Work {
     pub(super) fixed: Vec<usize>,
     /// How many bytes it moves.
     pub(super) bytes: usize,
+    pub(super) outline: Outline,
 }
 
 /// A copy that was captured, and how to give it other addresses.

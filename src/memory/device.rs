@@ -65,7 +65,7 @@ impl DeviceRegion {
             return Ok(Self::borrowed(context, 0, 0));
         }
         let submission = stream.submit("Device::alloc", |driver, raw| {
-            stream.shown(Work { name: "Device::alloc", bytes }, || {
+            stream.shown(Work::new("Device::alloc", bytes), || {
                 // SAFETY: the stream is live, private and not capturing (`submit`); the use
                 // recorded below orders all work on the address after the allocation.
                 unsafe { driver.device_alloc(raw, bytes) }

@@ -269,7 +269,7 @@ impl Timeline {
 
     /// Calls `enqueue`, which enqueues work here; a recording shows it.
     #[inline]
-    pub(crate) fn shown<R>(&self, work: Work, enqueue: impl FnOnce() -> R) -> R {
+    pub(crate) fn shown<R>(&self, work: Work<'_>, enqueue: impl FnOnce() -> R) -> R {
         match self.context.recording.get() {
             None => {
                 let _enqueuing = nvtx_range(Kind::Enqueue, || work);
@@ -280,7 +280,7 @@ impl Timeline {
     }
 
     #[cold]
-    fn shown_by<R>(&self, recorder: &Recorder, work: Work, enqueue: impl FnOnce() -> R) -> R {
+    fn shown_by<R>(&self, recorder: &Recorder, work: Work<'_>, enqueue: impl FnOnce() -> R) -> R {
         let _enqueuing = self.context.recording.begin(Kind::Enqueue, work.name, || work.bytes);
         let driver = self.context.shared_driver();
         let is_captured = || self.open(work.name).is_err();

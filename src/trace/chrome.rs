@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::launch::Launch;
 use super::span::{Span, Track};
 use pinlane_base::json::text;
 
@@ -39,13 +40,31 @@ fn complete(span: &Span) -> String {
     let (name, kind) = (text(span.name), span.kind.word());
     let start = span.start.as_secs_f64() * 1e6;
     let length = (span.end - span.start).as_secs_f64() * 1e6;
-    let bytes = match span.bytes {
-        0 => String::new(),
-        bytes => format!(r#","args":{{"bytes":{bytes}}}"#),
+    let bytes = Some(span.bytes).filter(|&bytes| bytes > 0);
+    let mut args: Vec<_> = bytes.iter().map(|bytes| format!(r#""bytes":{bytes}"#)).collect();
+    if let Some(launch) = &span.launch {
+        describe(launch, &mut args);
+    }
+    let args = match args.is_empty() {
+        true => String::new(),
+        false => format!(r#","args":{{{}}}"#, args.join(",")),
     };
     let place = format!(r#""pid":{process},"tid":{thread}"#);
     let time = format!(r#""ts":{start:.3},"dur":{length:.3}"#);
-    format!(r#"{{"ph":"X","name":{name},"cat":"{kind}",{place},{time}{bytes}}}"#)
+    format!(r#"{{"ph":"X","name":{name},"cat":"{kind}",{place},{time}{args}}}"#)
+}
+
+/// The arguments of a launch.
+fn describe(launch: &Launch, args: &mut Vec<String>) {
+    args.extend(launch.totals.iter().map(|total| {
+        let (word, count, bytes) = (total.action.word(), total.count, total.bytes);
+        format!(r#""{word}":{{"count":{count},"bytes":{bytes}}}"#)
+    }));
+    let operations: Vec<_> = launch.operations.iter().map(text).collect();
+    args.push(format!(r#""operations":[{}]"#, operations.join(",")));
+    if launch.left_out > 0 {
+        args.push(format!(r#""left_out":{}"#, launch.left_out));
+    }
 }
 
 /// The format's process number and thread number of a track.

@@ -27,6 +27,16 @@
 //! microsecond of the host. Times have a resolution of half a microsecond
 //! (`cudaEventElapsedTime`). They come as a `float`, so beyond 16 s they have seven digits.
 //!
+//! # Graphs
+//!
+//! A launch of a [graph](crate::graph) is one span, whose [`launch`](Span::launch) says what it
+//! consists of: each captured operation with its branch, its bytes, and its buffers as they are
+//! bound in this launch. CUDA has no times of single operations, so the span has none either. The
+//! JSON has the same as arguments of the span: totals for each action, such as `upload.bytes`, and
+//! a line for each of the first operations. A launch that is not recorded pays nothing for this.
+//! The lines end after 100 operations of a launch, and after 2^18 of a recording. Then `left_out`
+//! says how many follow; the totals have all of them.
+//!
 //! # NVTX
 //!
 //! With the feature `nvtx`, tools such as Nsight Systems see the work of host threads, recorded or
@@ -54,6 +64,7 @@
 //! * No driver call is made under the lock.
 
 mod chrome;
+mod launch;
 #[cfg(all(feature = "nvtx", target_os = "linux"))]
 mod nvtx;
 #[cfg(not(all(feature = "nvtx", target_os = "linux")))]
@@ -66,6 +77,8 @@ mod timing;
 
 use std::sync::Arc;
 
+pub(crate) use self::launch::Describe;
+pub use self::launch::{Action, Launch, Operand, Operation, Total};
 pub(crate) use self::nvtx::range as nvtx_range;
 pub(crate) use self::recorder::{Recorder, Switch};
 pub(crate) use self::span::Work;
@@ -133,7 +146,8 @@ impl Trace {
     }
 
     /// JSON in Chrome's trace event format, one track for each thread and each stream. Perfetto
-    /// (ui.perfetto.dev) and chrome://tracing open it. Times are in microseconds.
+    /// (ui.perfetto.dev) and chrome://tracing open it. Times are in microseconds. A launch of a
+    /// graph has [arguments](crate::trace#graphs) that say what it consists of.
     #[must_use]
     pub fn to_json(&self) -> String {
         chrome::write(&self.spans, self.missing)

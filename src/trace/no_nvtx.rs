@@ -6,6 +6,6 @@ use super::span::{Kind, Work};
 pub(crate) enum Range {}
 
 #[inline(always)]
-pub(crate) fn range(_: Kind, _: impl FnOnce() -> Work) -> Option<Range> {
+pub(crate) fn range<'a>(_: Kind, _: impl FnOnce() -> Work<'a>) -> Option<Range> {
     None
 }

@@ -227,14 +227,14 @@ pub(crate) struct Range {
 
 /// Begins a range, if a tool listens. The first call looks for one.
 #[inline]
-pub(crate) fn range(kind: Kind, work: impl FnOnce() -> Work) -> Option<Range> {
+pub(crate) fn range<'a>(kind: Kind, work: impl FnOnce() -> Work<'a>) -> Option<Range> {
     let tool = TOOL.get().get_or_init(Tool::find).as_ref()?;
     Some(tool.begin(kind, work()))
 }
 
 impl Tool {
     #[cold]
-    fn begin(&'static self, kind: Kind, Work { name, bytes }: Work) -> Range {
+    fn begin(&'static self, kind: Kind, Work { name, bytes, .. }: Work<'_>) -> Range {
         // Truncates names of 64 bytes and more; the names of calls are shorter.
         let mut message = [0u8; 64];
         let length = name.len().min(message.len() - 1);

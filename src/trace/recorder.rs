@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use super::launch::Launch;
 use super::nvtx;
 use super::span::{Kind, Span, Track, Work};
 use super::timing::Moment;
@@ -16,6 +17,10 @@ use crate::sync::Mutex;
 
 /// A recording holds at most this many spans.
 const MOST: usize = 1 << 20;
+
+/// The launches of a recording have at most this many operations in all. Each is a line of about a
+/// hundred letters in the output.
+const MOST_OPERATIONS: usize = 1 << 18;
 
 /// The recorder of a device, if it is recorded.
 #[derive(Debug, Default)]
@@ -62,10 +67,10 @@ impl Switch {
         bytes: impl FnOnce() -> usize,
     ) -> Option<Begun> {
         let Some(recorder) = self.get() else {
-            let range = nvtx::range(kind, || Work { name, bytes: bytes() })?;
+            let range = nvtx::range(kind, || Work::new(name, bytes()))?;
             return Some(Begun { noted: None, _range: Some(range) });
         };
-        let work = Work { name, bytes: bytes() };
+        let work = Work::new(name, bytes());
         let _range = nvtx::range(kind, || work);
         let start = recorder.begun.elapsed();
         Some(Begun { noted: Some(Noted { recorder, kind, work, start }), _range })
@@ -81,16 +86,17 @@ pub(crate) struct Begun {
 struct Noted {
     recorder: Arc<Recorder>,
     kind: Kind,
-    work: Work,
+    work: Work<'static>,
     start: Duration,
 }
 
 impl Drop for Begun {
     fn drop(&mut self) {
         let Some(Noted { recorder, kind, work, start }) = self.noted.take() else { return };
-        let Work { name, bytes } = work;
+        let Work { name, bytes, .. } = work;
         let end = recorder.begun.elapsed();
-        recorder.note(Span { track: this_thread(), kind, name, bytes, start, end });
+        let track = this_thread();
+        recorder.note(Span { track, kind, name, bytes, start, end, launch: None });
     }
 }
 
@@ -108,11 +114,23 @@ struct Notes {
     pending: Vec<Pending>,
     clocks: Vec<Arc<Clock>>,
     missing: usize,
+    /// How many operations the launches have.
+    operations: usize,
 }
 
 impl Notes {
     fn is_full(&self) -> bool {
         self.spans.len() + self.pending.len() >= MOST
+    }
+
+    /// The launch without the operations for which there is no room.
+    fn cut(&mut self, launch: Arc<Launch>) -> Arc<Launch> {
+        let listed = launch.operations.len().min(MOST_OPERATIONS - self.operations);
+        self.operations += listed;
+        match launch.operations.len() - listed {
+            0 => launch,
+            _ => Arc::new(launch.first(listed)),
+        }
     }
 }
 
@@ -120,7 +138,9 @@ impl Notes {
 struct Pending {
     clock: Arc<Clock>,
     stream: u64,
-    work: Work,
+    name: &'static str,
+    bytes: usize,
+    launch: Option<Arc<Launch>>,
     start: Moment,
     end: Moment,
 }
@@ -193,7 +213,7 @@ impl Recorder {
         &self,
         driver: &Arc<dyn Driver>,
         (raw, stream): (RawStream, u64),
-        work: Work,
+        work: Work<'_>,
         enqueue: impl FnOnce() -> R,
         is_captured: impl FnOnce() -> bool,
     ) -> R {
@@ -205,10 +225,13 @@ impl Recorder {
         let end = start.as_ref().and_then(|_| moment());
         // An event recorded in a capture must not be queried: that would invalidate the capture.
         let known = if is_captured() { None } else { clock.zip(start).zip(end) };
+        let Work { name, bytes, launch } = work;
+        let launch = launch.map(|describe| describe());
         let mut notes = self.notes.lock();
         match known {
             Some(((clock, start), end)) if !notes.is_full() && !self.is_ended() => {
-                notes.pending.push(Pending { clock, stream, work, start, end });
+                let launch = launch.map(|launch| notes.cut(launch));
+                notes.pending.push(Pending { clock, stream, name, bytes, launch, start, end });
             }
             _ => notes.missing += 1,
         }
@@ -247,7 +270,7 @@ impl Recorder {
             return Err(Error::new(ErrorKind::Unsupported, OPERATION, what, remedy));
         }
         self.end();
-        let Notes { mut spans, pending, clocks, mut missing } =
+        let Notes { mut spans, pending, clocks, mut missing, .. } =
             std::mem::take(&mut *self.notes.lock());
         for work in &pending {
             match work.span() {
@@ -270,8 +293,10 @@ impl Pending {
         let time = |moment: &Moment| Some(*at + moment.since(base).ok()?);
         let (start, end) = (time(&self.start)?, time(&self.end)?);
         let track = Track::OfStream { device: self.start.device(), number: self.stream };
-        let Work { name, bytes } = self.work;
-        Some(Span { track, kind: Kind::OnDevice, name, bytes, start, end: end.max(start) })
+        let (kind, end) = (Kind::OnDevice, end.max(start));
+        let Pending { name, bytes, ref launch, .. } = *self;
+        let launch = launch.clone();
+        Some(Span { track, kind, name, bytes, start, end, launch })
     }
 }
 
@@ -292,4 +317,26 @@ fn this_thread() -> Track {
         known
     });
     Track::OfThread { number, name: thread::name() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::launch::{Action, Operation, Total};
+    use super::*;
+
+    #[test]
+    fn launches_without_room_keep_their_totals() {
+        let (action, bytes) = (Action::Fill, 1);
+        let operation = Operation { action, branch: 0, bytes, operands: Vec::new() };
+        let totals = vec![Total { action, count: 5, bytes: 5 }];
+        let launch = Launch { operations: vec![operation; 3], left_out: 2, totals };
+        let launch = Arc::new(launch);
+        let mut notes = Notes { operations: MOST_OPERATIONS - 4, ..Notes::default() };
+        let mut listed = || {
+            let cut = notes.cut(Arc::clone(&launch));
+            assert_eq!(cut.totals, launch.totals);
+            (cut.operations.len(), cut.left_out)
+        };
+        assert_eq!([listed(), listed(), listed()], [(3, 2), (1, 4), (0, 5)]);
+    }
 }

@@ -1,8 +1,10 @@
 //! Spans, and the tracks that they belong to.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::launch::{Describe, Launch};
 use crate::driver::Ordinal;
 
 /// An interval of work.
@@ -20,14 +22,24 @@ pub struct Span {
     pub start: Duration,
     /// When it ended, counted from the same moment.
     pub end: Duration,
+    /// What the device did, if it launched a graph.
+    pub launch: Option<Arc<Launch>>,
 }
 
 /// What a span shows of a call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Work {
+#[derive(Clone, Copy)]
+pub(crate) struct Work<'a> {
     pub(crate) name: &'static str,
     /// 0 if it moves none.
     pub(crate) bytes: usize,
+    /// If it launches a graph.
+    pub(crate) launch: Option<Describe<'a>>,
+}
+
+impl Work<'_> {
+    pub(crate) fn new(name: &'static str, bytes: usize) -> Self {
+        Work { name, bytes, launch: None }
+    }
 }
 
 /// A thread or a stream.

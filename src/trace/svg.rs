@@ -181,7 +181,7 @@ fn draw_bar(out: &mut String, bar: &Bar<'_>, y: f64) {
     let fill = color(span.kind);
     let (text, height) = (y + LANE / 2.0 + 4.0, LANE - 3.0);
     let title = match count {
-        1 => escaped(&described(span)),
+        1 => escaped(&described(span)) + &parts(span),
         _ => format!("{} and {} more", escaped(span.name), count - 1),
     };
     *out += &format!(
@@ -207,6 +207,12 @@ fn described(span: &Span) -> String {
             format!("{}: {bytes} bytes in {micros:.1} us, {rate:.1} GB/s", span.name)
         }
     }
+}
+
+/// A line for each kind of operation in a launch.
+fn parts(span: &Span) -> String {
+    let totals = span.launch.iter().flat_map(|launch| &launch.totals);
+    totals.map(|total| format!("\n{total}")).collect()
 }
 
 fn shortened(text: &str, most: usize) -> String {
@@ -236,6 +242,7 @@ mod tests {
             bytes: 1,
             start: Duration::from_micros(start),
             end: Duration::from_micros(end),
+            launch: None,
         };
         let spans = [span(0, 500), span(500, 501), span(501, 502), span(502, 503), span(900, 1000)];
         let scale = Scale::of(&spans);
@@ -248,7 +255,8 @@ mod tests {
     fn odd_names_and_spans_of_no_length_are_drawn() {
         let track = Track::OfThread { number: 0, name: "a\u{1}b\u{1b} <c>".to_owned() };
         let (kind, start, end) = (Kind::OnDevice, Duration::ZERO, Duration::ZERO);
-        let svg = draw(&[Span { track, kind, name: "Stream::upload", bytes: 7, start, end }]);
+        let name = "Stream::upload";
+        let svg = draw(&[Span { track, kind, name, bytes: 7, start, end, launch: None }]);
         assert!(svg.contains("<title>Stream::upload: 7 bytes</title>"), "{svg}");
         assert!(svg.contains(">a\u{fffd}b\u{fffd} &lt;c&gt;</text>"), "{svg}");
     }

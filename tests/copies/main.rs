@@ -21,6 +21,7 @@
 //! | `slow` | slow streams, and memory that runs out |
 //! | `nvtx` | the ranges that a tool gets through NVTX |
 //! | `trace` | recordings: their contents, and that they change nothing else |
+//! | `trace_graphs` | recordings of graphs: what each launch consists of |
 //! | `load_safetensors` | the example, run like its users run it |
 
 #![cfg(feature = "emulated")]
@@ -49,3 +50,4 @@ mod staging;
 mod strided;
 mod tensors;
 mod trace;
+mod trace_graphs;

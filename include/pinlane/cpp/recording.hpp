@@ -58,7 +58,8 @@ public:
   }
 
   /// Writes JSON in Chrome's trace event format, one track for each thread and each stream.
-  /// Perfetto (ui.perfetto.dev) and chrome://tracing open it. Replaces an existing file.
+  /// Perfetto (ui.perfetto.dev) and chrome://tracing open it. A launch of a graph has arguments
+  /// that say which captured operations it consists of. Replaces an existing file.
   void write_json(const std::string& path) const {
     detail::check(pinlane_recording_write(get(), PINLANE_TRACE_JSON, path.c_str()));
   }

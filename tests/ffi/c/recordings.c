@@ -68,6 +68,44 @@ static void work_is_noted_and_written(void) {
   remove(file_path);
 }
 
+/* A graph that was captured before the recording, launched by pinlane and by other code. */
+static void launches_say_what_they_consist_of(void) {
+  pinlane_capture *capture = NULL, *joined = NULL;
+  pinlane_graph *graph = NULL, *part = NULL;
+  pinlane_recording *recording = NULL;
+  pinlane_stream *captured = NULL;
+  pinlane_foreign *launch = NULL;
+  void *cuda_stream = NULL;
+  OK(pinlane_capture_begin(rig.device, &capture));
+  OK(pinlane_capture_upload(capture, rig.buffer, 0, rig.gpu, 0, BYTES));
+  OK(pinlane_capture_branch(capture, 5));
+  OK(pinlane_capture_fill(capture, rig.gpu2, 8, 16, "a", 1));
+  OK(pinlane_capture_branch(capture, 0));
+  OK(pinlane_capture_foreign(capture, NULL, 0, &cuda_stream));
+  OK(pinlane_stream_borrow(rig.device, cuda_stream, &captured));
+  OK(pinlane_capture_join(captured, &joined)); /* plays other code's graph */
+  OK(pinlane_capture_finish(joined, &part));
+  OK(pinlane_capture_finish(capture, &graph));
+  OK(pinlane_stream_free(captured));
+
+  OK(pinlane_recording_create(&recording));
+  OK(pinlane_device_record(rig.device, recording));
+  OK(pinlane_graph_foreign_begin(part, rig.stream, &launch));
+  OK(pinlane_graph_launch(graph, rig.stream, NULL));
+  OK(pinlane_foreign_end(launch, NULL));
+  OK(pinlane_recording_stop(recording));
+  OK(pinlane_recording_write(recording, PINLANE_TRACE_JSON, file_path));
+  EXPECT(file_has("\"upload\":{\"count\":1,\"bytes\":4096}"));
+  EXPECT(file_has("\"branch 0: upload, 4096 bytes, from buffer 0 (0x"));
+  EXPECT(file_has("\"branch 5: fill, 16 bytes, to buffer 2+8 (0x"));
+  EXPECT(file_has("\"branch 0: foreign, 0 bytes\""));
+  EXPECT(file_has("\"operations\":[]")); /* the other one */
+  remove(file_path);
+  OK(pinlane_recording_free(recording));
+  OK(pinlane_graph_free(graph));
+  OK(pinlane_graph_free(part));
+}
+
 static void a_device_has_one_recording(void) {
   pinlane_recording *first = NULL, *second = NULL;
   OK(pinlane_recording_create(&first));
@@ -145,6 +183,7 @@ int main(void) {
   snprintf(file_path, sizeof file_path, "/tmp/pinlane-recording-%ld", (long)getpid());
   set_up(BYTES, BYTES);
   work_is_noted_and_written();
+  launches_say_what_they_consist_of();
   a_device_has_one_recording();
   what_cannot_be_written();
   not_inside_a_host_function();

@@ -134,6 +134,7 @@ mod tests {
                 bytes: 1,
                 start: Duration::from_millis(start),
                 end: Duration::from_millis(end),
+                launch: None,
             })
             .collect();
         Times::of(spans.iter())
