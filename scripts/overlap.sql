@@ -1,4 +1,5 @@
--- How long the device copied, how long it did other work, and how long both at once.
+-- How long the device copied, how long it did other work, and how long both at once. Launches of
+-- graphs are left out: their copies have no times of their own.
 WITH
   work AS (
     SELECT
@@ -6,7 +7,7 @@ WITH
       dur,
       name GLOB '*upload*' OR name GLOB '*download*' OR name GLOB '*copy*' AS copy
     FROM slice
-    WHERE category = 'device' AND name NOT GLOB 'Device::*'
+    WHERE category = 'device' AND name NOT GLOB 'Device::*' AND name NOT GLOB 'Graph::*'
   ),
   edges AS (
     SELECT ts, copy AS copies, 1 - copy AS others FROM work

@@ -37,6 +37,41 @@ fn a_pipeline_is_written_as_json_and_drawn() {
 }
 
 #[test]
+fn copies_of_launches_count_once_each_by_their_directions() {
+    let out = path("graph.json");
+    let out = out.to_str().unwrap();
+    let report = json(&["trace", "graph", "--device", "emulated", "--mib", "1", "--out", out]);
+    let summary = &report["summary"];
+    for (key, value) in [
+        ("copies", 0),
+        ("bytes", 0),
+        ("launches", 4),
+        ("launched_copies", 8),
+        ("launched_bytes", 8 << 20),
+        ("uploaded_bytes", 4 << 20),
+        ("downloaded_bytes", 4 << 20),
+        ("copied_bytes", 0),
+        ("kernels", 0),
+    ] {
+        assert_eq!(summary[key], value, "{key}: {summary}");
+    }
+    let trace: Value = serde_json::from_str(&std::fs::read_to_string(out).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let first = |event: &'_ Value| event["args"]["operations"][0].as_str().map(str::to_owned);
+    let uploads: Vec<String> = events.iter().filter_map(first).collect();
+    assert_eq!(uploads.len(), 4);
+    assert!(uploads[0] != uploads[1] && uploads[0] == uploads[2], "two inputs: {uploads:?}");
+    std::fs::remove_file(out).unwrap();
+
+    let text = pinlane(&["trace", "graph", "--device", "emulated", "--mib", "1"]).stdout;
+    assert!(text.contains("graphs   4 launches, in "), "{text}");
+    assert!(text.contains("bytes    4.2 MB uploaded, 4.2 MB downloaded, 0.0 MB copied"), "{text}");
+    let text = pinlane(&["trace", "pipeline", "--device", "emulated", "--mib", "1"]).stdout;
+    assert!(!text.contains("graphs "), "{text}");
+    assert!(text.contains("bytes    4.2 MB uploaded, 4.2 MB downloaded, 0.0 MB copied"), "{text}");
+}
+
+#[test]
 fn copies_come_from_either_kind_of_memory() {
     for (memory, staged) in [("pageable", true), ("page-locked", false)] {
         for streams in ["1", "2"] {

@@ -54,6 +54,7 @@ pub fn run(options: &Options, choice: Choice) -> Result<Report> {
     match options.workload {
         Workload::Copies => rig.copies(options.memory, options.streams == 2)?,
         Workload::Pipeline => rig.pipeline()?,
+        Workload::Graph => rig.graph()?,
         Workload::Load => rig.load(options.file.as_deref().expect("the parser asks for it"))?,
     }
     let trace = recording.stop()?;

@@ -1,9 +1,10 @@
-//! How long copies, kernels and threads took, and how long kernels ran beside copies.
+//! How long copies, kernels, launches of graphs and threads took, how long kernels ran beside
+//! copies, and how many bytes went where.
 
 use std::fmt;
 use std::time::Duration;
 
-use pinlane::trace::{Kind, Span, Trace};
+use pinlane::trace::{Action, Kind, Span, Trace};
 use serde_json::{Value, json};
 
 /// Disjoint intervals of time, in ascending order.
@@ -39,9 +40,19 @@ impl Times {
 
 /// The figures of the text and the JSON.
 pub struct Summary {
+    /// Those outside of graphs.
     copies: usize,
     bytes: usize,
     copying: Duration,
+    launches: usize,
+    launching: Duration,
+    /// Those of the launches.
+    launched: usize,
+    launched_bytes: usize,
+    /// Of all copies, those of launches too.
+    uploaded: usize,
+    downloaded: usize,
+    within: usize,
     kernels: usize,
     working: Duration,
     /// How long kernels ran beside copies.
@@ -57,6 +68,18 @@ impl Summary {
         let device = || trace.spans().iter().filter(|span| span.kind == Kind::OnDevice);
         let copies = || device().filter(|span| is_copy(span));
         let kernels = || device().filter(|span| span.name == "Stream::busy");
+        let launches = || device().filter(|span| span.launch.is_some());
+        // The totals have each captured copy once, also where the list of operations is cut.
+        let launched = launches().filter_map(|span| span.launch.as_ref());
+        let launched: Vec<_> = launched
+            .flat_map(|launch| &launch.totals)
+            .filter(|total| !matches!(total.action, Action::Fill | Action::Foreign))
+            .collect();
+        let moved = |action| -> usize {
+            let direct = copies().filter(|&span| direction(span) == Some(action));
+            let launched = launched.iter().filter(|total| total.action == action);
+            direct.map(|span| span.bytes).chain(launched.map(|total| total.bytes)).sum()
+        };
         let (copying, working) = (Times::of(copies()), Times::of(kernels()));
         let host = |kind| {
             let spans = trace.spans().iter().filter(|span| span.kind == kind);
@@ -66,6 +89,13 @@ impl Summary {
             copies: copies().count(),
             bytes: copies().map(|span| span.bytes).sum(),
             copying: copying.total(),
+            launches: launches().count(),
+            launching: Times::of(launches()).total(),
+            launched: launched.iter().map(|total| total.count).sum(),
+            launched_bytes: launched.iter().map(|total| total.bytes).sum(),
+            uploaded: moved(Action::Upload),
+            downloaded: moved(Action::Download),
+            within: moved(Action::Copy),
             kernels: kernels().count(),
             working: working.total(),
             beside: copying.beside(&working).total(),
@@ -82,6 +112,13 @@ impl Summary {
             "copies": self.copies,
             "bytes": self.bytes,
             "copying_ms": ms(self.copying),
+            "launches": self.launches,
+            "launches_ms": ms(self.launching),
+            "launched_copies": self.launched,
+            "launched_bytes": self.launched_bytes,
+            "uploaded_bytes": self.uploaded,
+            "downloaded_bytes": self.downloaded,
+            "copied_bytes": self.within,
             "kernels": self.kernels,
             "kernels_ms": ms(self.working),
             "kernels_beside_copies_ms": ms(self.beside),
@@ -93,17 +130,31 @@ impl Summary {
     }
 }
 
-/// Uploads and downloads of all kinds.
+/// Uploads and downloads of all kinds, but no launches.
 fn is_copy(span: &Span) -> bool {
-    ["upload", "download", "copy"].iter().any(|verb| span.name.contains(verb))
+    direction(span).is_some()
+}
+
+/// The direction of a copy. `None` for other work and for launches.
+fn direction(span: &Span) -> Option<Action> {
+    let verbs =
+        [("upload", Action::Upload), ("download", Action::Download), ("copy", Action::Copy)];
+    let found = verbs.into_iter().find(|(verb, _)| span.name.contains(verb));
+    found.filter(|_| span.launch.is_none()).map(|(_, action)| action)
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ms = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
-        let megabytes = self.bytes as f64 / 1e6;
-        let copying = ms(self.copying);
-        writeln!(f, "copies   {}, {megabytes:.1} MB, in {copying}", self.copies)?;
+        let mb = |bytes: usize| format!("{:.1} MB", bytes as f64 / 1e6);
+        writeln!(f, "copies   {}, {}, in {}", self.copies, mb(self.bytes), ms(self.copying))?;
+        if self.launches > 0 {
+            let (took, bytes) = (ms(self.launching), mb(self.launched_bytes));
+            let (launches, copies) = (self.launches, self.launched);
+            writeln!(f, "graphs   {launches} launches, in {took}, of {copies} copies, {bytes}")?;
+        }
+        let [up, down, within] = [self.uploaded, self.downloaded, self.within].map(mb);
+        writeln!(f, "bytes    {up} uploaded, {down} downloaded, {within} copied on the device")?;
         if self.kernels > 0 {
             let (kernels, beside) = (ms(self.working), ms(self.beside));
             writeln!(f, "kernels  {}, in {kernels}, {beside} of it beside copies", self.kernels)?;

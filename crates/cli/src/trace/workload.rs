@@ -21,6 +21,8 @@ pub enum Workload {
     Copies,
     /// Upload, kernel and download of a few chunks, on three streams
     Pipeline,
+    /// Launches of a graph: on one branch an upload, on another a download
+    Graph,
     /// Upload of a file
     Load,
 }
@@ -45,8 +47,8 @@ impl<'d> Rig<'d> {
         Ok(Rig { device, recording, pool, bytes })
     }
 
-    /// Starts to record. `copies` and `pipeline` call it after they have allocated their memory,
-    /// which takes much longer than all that they do with it.
+    /// Starts to record. Workloads other than `load` call it after they have allocated their
+    /// memory, which takes much longer than all that they do with it.
     fn begin(&self) -> Result<()> {
         Ok(self.device.record(self.recording)?)
     }
@@ -95,6 +97,32 @@ impl<'d> Rig<'d> {
             down.download(&*gpu, host)?;
         }
         Ok(down.synchronize()?)
+    }
+
+    /// Launches a graph, each time with the other one of two inputs.
+    pub fn graph(&self) -> Result<()> {
+        let stream = self.device.stream()?;
+        let [mut first, mut second] = [self.pool.alloc(self.bytes)?, self.pool.alloc(self.bytes)?];
+        for input in [&mut first, &mut second] {
+            input.write()?.fill(1u8);
+        }
+        let mut result = self.device.alloc::<u8>(self.bytes)?;
+        stream.fill(&mut result, 1)?;
+        let mut capture = self.device.capture()?;
+        let (input, result) = (capture.own(first), capture.own(result));
+        let gpu = capture.own(self.device.alloc::<u8>(self.bytes)?);
+        let output = capture.own(self.pool.alloc::<u8>(self.bytes)?);
+        capture.upload(input, gpu)?;
+        capture.branch(1)?;
+        capture.download(result, output)?;
+        let mut graph = capture.finish()?;
+        graph.launch(&stream)?.wait()?; // the first launch brings the graph to the device
+        self.begin()?;
+        for _ in 0..ROUNDS {
+            second = graph.rebind(input, second).map_err(|refused| refused.error)?;
+            graph.launch(&stream)?;
+        }
+        Ok(stream.synchronize()?)
     }
 
     /// Uploads a file. Records its allocations too: they are a large part of a first load.
