@@ -123,9 +123,12 @@ impl Out<*mut pinlane_buffer> {
         how: impl FnOnce(&PinnedPool) -> Result<PinnedBuf<u8>>,
     ) -> pinlane_status {
         self.give(function, || {
-            // `ManuallyDrop` leaks it after a panic, but avoids a copy through memory.
-            let buffer = HostBuffer::new(how(&*handle::get(pool)?)?);
-            Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer)))
+            let pool = handle::get(pool)?;
+            // `ManuallyDrop` leaks it after a panic, but avoids a copy through memory. So it comes
+            // before the call leaves the pool, which may panic.
+            let buffer = ManuallyDrop::new(HostBuffer::new(how(&pool)?));
+            drop(pool);
+            Ok(HostBuffer::into_handle(buffer))
         })
     }
 }
@@ -536,12 +539,18 @@ pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_st
         if handle::free_if(buffer, |[size, _]| size & LENT == 0)? {
             return Ok(());
         }
-        let buffer = handle::get_mut(buffer)?;
-        // If this fails, the buffer is unchanged, and can be freed again.
-        buffer.lent.as_ref().map_or(Ok(()), |lent| lent.end("pinlane_buffer_free"))?;
-        buffer.remove();
-        Ok(())
+        give_back(buffer)
     })
+}
+
+/// Frees a buffer of the caller's own memory.
+#[cold]
+fn give_back(buffer: *const pinlane_buffer) -> Result<()> {
+    let buffer = handle::get_mut(buffer)?;
+    // If this fails, the buffer is unchanged, and can be freed again.
+    buffer.lent.as_ref().map_or(Ok(()), |lent| lent.end("pinlane_buffer_free"))?;
+    buffer.remove();
+    Ok(())
 }
 
 #[cfg(test)]

@@ -40,11 +40,10 @@ impl Fences {
     /// The hot side's fence.
     #[inline(always)]
     pub(crate) fn light(self) {
-        if self.kernel_helps {
-            std::sync::atomic::compiler_fence(Ordering::SeqCst);
-        } else {
+        if !self.kernel_helps {
             fence(Ordering::SeqCst);
         }
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
     }
 
     /// The rare side's fence.

@@ -111,6 +111,16 @@ struct Back {
 }
 
 impl Back {
+    /// `None` if the state is that already.
+    #[cold]
+    fn from(ours: bool) -> Option<Self> {
+        if IS_OURS.get() == ours {
+            return None;
+        }
+        Back::is_set(ours);
+        Some(Back { was_ours: !ours })
+    }
+
     fn is_set(ours: bool) {
         IS_OURS.set(ours);
         switch(if ours { BEGIN } else { END });
@@ -123,17 +133,16 @@ impl Drop for Back {
     }
 }
 
+// Every call from C goes through this. One call of `work`, so that it is inlined: otherwise its
+// captures and its result go through memory.
+#[inline(always)]
 fn as_who<R>(ours: bool, work: impl FnOnce() -> R) -> R {
-    if !is_there() || IS_OURS.get() == ours {
-        return work();
-    }
-    let _back = Back { was_ours: !ours };
-    Back::is_set(ours);
+    let _back = if is_there() { Back::from(ours) } else { None };
     work()
 }
 
 /// Runs code of this library.
-#[inline]
+#[inline(always)]
 pub fn ours<R>(work: impl FnOnce() -> R) -> R {
     as_who(true, work)
 }

@@ -40,7 +40,8 @@ use crate::sync::CachePadded;
 const GENERATIONS: u32 = 1 << 24;
 /// The slots of the first chunk. Each chunk has twice as many as the one before.
 const FIRST: usize = 64;
-const CHUNKS: usize = 27;
+/// A chunk's number is the logarithm of its slots. So the first numbers have no chunk.
+const CHUNKS: usize = u32::BITS as usize + 1;
 
 /// A kind of object with its own table: an opaque type of the C interface. A handle owns its
 /// object, which lives until `pinlane_*_free` of its type is called and the calls that use it have
@@ -97,7 +98,7 @@ impl<K: Kind> Table<K> {
         if chunk.is_null() {
             return Err(Miss::Invalid);
         }
-        // SAFETY: an allocated chunk has `FIRST << number` slots and is never freed, and `at` is
+        // SAFETY: an allocated chunk has `1 << number` slots and is never freed, and `at` is
         // less.
         Ok(unsafe { &*chunk.add(at) })
     }
@@ -107,11 +108,12 @@ impl<K: Kind> Table<K> {
     #[cold]
     fn make(&self, index: u32) {
         let (last, _) = place(index);
-        for (number, chunk) in self.chunks.iter().enumerate().take(last + 1) {
+        let first = FIRST.ilog2() as usize;
+        for (number, chunk) in self.chunks.iter().enumerate().take(last + 1).skip(first) {
             if !chunk.load(Ordering::Relaxed).is_null() {
                 continue;
             }
-            let layout = Layout::array::<Slot<K::Object>>(FIRST << number).expect("fits in memory");
+            let layout = Layout::array::<Slot<K::Object>>(1 << number).expect("fits in memory");
             // SAFETY: the layout is not empty.
             let slots = unsafe { alloc_zeroed(layout) }.cast::<Slot<K::Object>>();
             if slots.is_null() {
@@ -261,8 +263,8 @@ fn name<K: Kind>(entry: Entry) -> Name {
 #[inline(always)]
 fn place(index: u32) -> (usize, usize) {
     let number = index as usize + FIRST;
-    let top = number.ilog2();
-    ((top - FIRST.ilog2()) as usize, number & !(1 << top))
+    let top = number.ilog2() as usize;
+    (top, number & !(1 << top))
 }
 
 /// A call that is inside an object, until this drops.

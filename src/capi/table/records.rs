@@ -210,6 +210,10 @@ impl Record {
     /// How the calling thread, which has this record, uses an object, and a vacant place.
     #[inline(always)]
     pub fn look(&'static self, name: Name) -> (Uses, Option<&'static AtomicU64>) {
+        // Usually the thread is inside nothing.
+        if self.places.iter().fold(0, |all, place| all | place.load(Ordering::Relaxed)) == 0 {
+            return (Uses::NONE, self.places.first());
+        }
         let (mut uses, mut vacant) = (Uses::NONE, None);
         for place in self.places.iter().rev() {
             match place.load(Ordering::Relaxed) {

@@ -26,7 +26,9 @@ use crate::process::on_ordinary_thread;
 use crate::sync::atomic::Ordering::Relaxed;
 
 impl Core {
-    /// Takes back a block that the hit path could not take.
+    /// Takes back a block that the hit path could not take. Not inlined: a hit would save the
+    /// registers that this needs.
+    #[inline(never)]
     pub(crate) fn reclaim_slow(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
         // In a forked child a thread that exists only in the parent may hold the lock.
         if !self.context.is_current() {
