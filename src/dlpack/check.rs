@@ -164,11 +164,18 @@ pub(super) unsafe fn rows_of(
     };
     let rows = if !strides.is_null() && has_gaps(dimensions(strides)) {
         let strides = dimensions(strides);
-        let whole = padded || !dtype.shares_bytes();
-        let rows = merged(shape, strides).filter(|_| whole);
+        let remedy = "make the tensor contiguous first";
+        if dtype.shares_bytes() && !padded {
+            let what = format!("gaps between elements that share bytes, {dtype:?}");
+            return refused(what, remedy);
+        }
+        let rows = merged(shape, strides);
         let Some(rows) = rows.and_then(|rows| in_bytes(rows, dtype.bytes())) else {
-            let what = format!("shape {shape:?} with strides {strides:?} has gaps");
-            return refused(what, "make the tensor contiguous first");
+            let what = format!(
+                "shape {shape:?} with strides {strides:?} is not of rows that lie apart, in three \
+                 dimensions at most"
+            );
+            return refused(what, remedy);
         };
         rows
     } else {
@@ -188,8 +195,9 @@ pub(super) unsafe fn rows_of(
 }
 
 /// The rows of a tensor with gaps, in elements: neighbours in the last dimension follow each other,
-/// and at most two dimensions are left when those that are contiguous are one. `None` for any
-/// other.
+/// and at most two dimensions are left when those that are contiguous are one. If the last
+/// dimension has one element, such as in one column of a matrix, each element is a row. `None` for
+/// any other.
 fn merged(shape: &[i64], strides: &[i64]) -> Option<Strides> {
     // From the innermost on: the length and the stride.
     let mut left: Vec<(usize, usize)> = Vec::new();
@@ -201,6 +209,9 @@ fn merged(shape: &[i64], strides: &[i64]) -> Option<Strides> {
             }
             _ => left.push((length, stride)),
         }
+    }
+    if shape.last() == Some(&1) && left.first().is_some_and(|inner| inner.1 != 1) {
+        left.insert(0, (1, 1));
     }
     let row = match left.first() {
         Some(&(length, 1)) => length,
@@ -242,10 +253,15 @@ mod tests {
         // Exchanged dimensions: the rows of a plane lie further apart than the planes.
         let exchanged = Strides::new(8, 4, 24).planes(3, 8);
         assert_eq!(merged(&[3, 4, 8], &[8, 24, 1]), Some(exchanged));
+        // One column, of a matrix and of a volume.
+        assert_eq!(merged(&[30, 1], &[100, 1]), plane(1, 30, 100));
+        assert_eq!(merged(&[4, 5, 1], &[80, 10, 7]), Some(Strides::new(1, 5, 10).planes(4, 80)));
         // Transposed, backwards, and in more dimensions than rows have.
         assert_eq!(merged(&[4, 5], &[1, 4]), None);
         assert_eq!(merged(&[4, 5], &[-5, 1]), None);
         assert_eq!(merged(&[9, 4, 5, 6], &[999, 110, 12, 1]), None);
+        assert_eq!(merged(&[4, 5, 6, 1], &[999, 110, 12, 1]), None);
+        assert_eq!(merged(&[5, 1], &[-2, 1]), None);
         assert_eq!(merged(&[5], &[2]), None);
     }
 

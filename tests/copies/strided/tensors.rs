@@ -8,8 +8,9 @@ use crate::common;
 
 /// The shape and strides of tensors of 16-bit elements in a buffer of 4000, and their rows in
 /// bytes.
-fn tensors() -> [(&'static [i64], &'static [i64], Strides); 4] {
+fn tensors() -> [(&'static [i64], &'static [i64], Strides); 5] {
     [
+        (&[30, 1], &[100, 1], Strides::new(2, 30, 200)), // one column
         (&[30, 20], &[100, 1], Strides::new(40, 30, 200)),
         (&[3, 5, 20], &[1000, 40, 1], Strides::new(40, 5, 80).planes(3, 2000)),
         // Two dimensions that are contiguous, and two that are one.
@@ -135,7 +136,9 @@ fn tensors_that_are_no_rows_stay_refused() {
         let tensor = buffer.into_dlpack(&layout, &stream).unwrap();
         // SAFETY: the tensor has one owner, and its memory no other user.
         let refused = unsafe { stream.import_dlpack_with_strides(tensor) };
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidValue, "{strides:?}");
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidValue, "{strides:?}");
+        assert!(refused.to_string().contains("is not of rows that lie apart"), "{refused}");
         // SAFETY: not used afterwards.
         unsafe { dlpack::delete(tensor) };
     }
