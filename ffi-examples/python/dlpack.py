@@ -76,11 +76,12 @@ def capsule_of(tensor, max_version):
     return python.PyCapsule_New(tensor, name, ctypes.cast(delete_unused, c_void_p))
 
 
-def take_over(producer, function, owner, **arguments):
-    """Makes a buffer of an array or tensor."""
+def take_over(producer, function, owner, *outputs, **arguments):
+    """Makes a buffer of an array or tensor. `outputs` are those behind the handle."""
     capsule = producer.__dlpack__(max_version=(1, 0), **arguments)
     tensor = python.PyCapsule_GetPointer(id(capsule), VERSIONED)
-    handle = made(function, owner, c_void_p(tensor))
+    handle = c_void_p()
+    call(function, owner, c_void_p(tensor), byref(handle), *outputs)
     python.PyCapsule_SetName(capsule, USED_VERSIONED)
     return handle
 
@@ -93,6 +94,19 @@ class Options(Structure):
                 ("ndim", c_int32), ("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16),
                 ("offset_bytes", c_size_t), ("device_type", c_int32), ("flags", c_uint32),
                 ("stream", c_void_p)]
+
+
+class Strided(Structure):
+    """pinlane_strided: where rows lie, in bytes."""
+    _fields_ = [(name, c_size_t) for name in ("row_bytes", "rows", "pitch", "planes",
+                                              "plane_pitch")]
+
+
+class Layer(Structure):
+    """pinlane_layer: the two sides of a copy of rows."""
+    _fields_ = [("src", c_void_p), ("dst", c_void_p), ("src_bytes", c_size_t),
+                ("dst_bytes", c_size_t), ("buffer", c_void_p), ("buffer_offset", c_size_t),
+                ("device_buffer", c_void_p), ("device_offset", c_size_t), ("pinned", c_void_p)]
 
 
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
@@ -124,8 +138,20 @@ class Buffer:
         """A buffer of an array's memory, page-locked in place. Do not use it until `free`."""
         return cls(take_over(array, "pinlane_buffer_from_dlpack", device))
 
+    @classmethod
+    def strided(cls, device, array):
+        """A buffer of an array that may have gaps, such as columns, and where its rows lie."""
+        rows = Strided()
+        function = "pinlane_buffer_from_dlpack_strided"
+        return cls(take_over(array, function, device, byref(rows))), rows
+
     def address(self):
         return made("pinlane_buffer_address", self.handle).value
+
+    def size(self):
+        bytes = c_size_t()
+        call("pinlane_buffer_size", self.handle, byref(bytes))
+        return bytes.value
 
     def free(self):
         call("pinlane_buffer_free", self.handle)
@@ -230,6 +256,19 @@ def main():
     landed = np.from_dlpack(back)  # waits for the copy
     check(np.array_equal(landed, theirs) and np.array_equal(landed.reshape(3, 4), array),
           "what came back is what went")
+
+    # Columns of an array go to the device without a copy on the host.
+    matrix = np.arange(24, dtype=np.float32).reshape(4, 6)
+    columns, rows = Buffer.strided(device, matrix[:, 2:5])
+    check(columns.address() == matrix[:, 2:].ctypes.data, "the buffer begins in the array")
+    check((rows.row_bytes, rows.rows, rows.pitch, rows.planes) == (12, 4, 24, 1),
+          "the rows are those of the columns")
+    sides = Layer(None, None, columns.size(), 48, columns.handle, 0, gpu, 0, None)
+    call("pinlane_upload_strided", stream, byref(sides), byref(rows), None, None)
+    back = Buffer.alloc(pool, np.dtype(np.float32), (4, 3))
+    call("pinlane_device_buffer_download", stream, gpu, zero, back.handle, zero, bytes, None)
+    columns.free()  # waits for the copy
+    check(np.array_equal(np.from_dlpack(back), matrix[:, 2:5]), "the columns have arrived")
 
     # The memory goes back to the pool when the last array is gone.
     view = array[1:]

@@ -3,16 +3,19 @@
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
+use super::batch::pinlane_strided;
 use super::buffer::HostBuffer;
 use super::device_buffer::DeviceBuffer;
 use super::{
-    Out, Result, check_flags, growing, handle, invalid, layout, pinlane_buffer, pinlane_device,
-    pinlane_device_buffer, pinlane_status, pinlane_stream, pointer, unknown,
+    Out, Result, boundary, check_flags, growing, handle, invalid, layout, pinlane_buffer,
+    pinlane_device, pinlane_device_buffer, pinlane_status, pinlane_stream, pointer, unknown,
 };
+use crate::device::Device;
 use crate::dlpack::{
     DataType, Imported, ImportedReadOnly, Layout, LegacyTensor as DLManagedTensor,
     ManagedTensor as DLManagedTensorVersioned, Place, from_legacy, to_legacy,
 };
+use crate::memory::Strides;
 use crate::stream::Stream;
 
 /// Consumers of the tensor must not write to it.
@@ -109,6 +112,69 @@ impl pinlane_dlpack_options {
 /// Checks the pointer to a caller's tensor.
 fn given<T>(tensor: *mut T) -> Result<NonNull<T>> {
     pointer::object("tensor", tensor, "pass what the other library has made")
+}
+
+/// Page-locks an imported tensor. If that fails, the tensor is the caller's again.
+fn registered(device: &Device, imported: Imported) -> Result<*mut pinlane_buffer> {
+    match device.register(imported) {
+        Ok(registered) => {
+            let buffer = HostBuffer::new(registered.into_buffer());
+            Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer)))
+        }
+        Err(refused) => {
+            let _ = refused.value.into_raw();
+            Err(refused.error)
+        }
+    }
+}
+
+/// As [`registered`], of a tensor that is only read.
+fn registered_read_only(
+    device: &Device,
+    imported: ImportedReadOnly,
+) -> Result<*mut pinlane_buffer> {
+    match device.register_read_only(imported) {
+        Ok(registered) => {
+            let buffer = HostBuffer::to_read(registered.into_buffer());
+            Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer)))
+        }
+        Err(refused) => {
+            let _ = refused.value.into_raw();
+            Err(refused.error)
+        }
+    }
+}
+
+/// The outputs of an import with strides: the buffer, and where the elements lie in it.
+struct WithRows<H> {
+    buffer: Out<*mut H>,
+    rows: Out<pinlane_strided>,
+}
+
+impl<H> WithRows<H> {
+    /// # Safety
+    ///
+    /// * `buffer` and `rows` are each NULL, misaligned (both are found), or valid for writing until
+    ///   the call returns.
+    const unsafe fn new(buffer: *mut *mut H, rows: *mut pinlane_strided) -> Self {
+        // SAFETY: the same precondition.
+        unsafe { WithRows { buffer: Out::new("buffer", buffer), rows: Out::new("rows", rows) } }
+    }
+
+    /// Runs the body of the exported function `function`.
+    fn give(
+        self,
+        function: &'static str,
+        body: impl FnOnce() -> Result<(*mut H, Strides)>,
+    ) -> pinlane_status {
+        boundary(function, || {
+            let (buffer, rows) = (self.buffer.check()?, self.rows.check()?);
+            let (made, strides) = body()?;
+            buffer.set(made);
+            rows.set(strides.into());
+            Ok(())
+        })
+    }
 }
 
 /// Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack
@@ -208,9 +274,9 @@ pub unsafe extern "C" fn pinlane_device_buffer_into_dlpack(
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
 /// function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only (import it with
-/// `pinlane_buffer_from_dlpack_read_only`), has gaps or unknown flags, is not of version 1, is in
-/// other memory, or does not fit in the address space, and for memory that is page-locked already
-/// or cannot be. The caller then keeps the tensor.
+/// `pinlane_buffer_from_dlpack_read_only`), has gaps (`pinlane_buffer_from_dlpack_strided`) or
+/// unknown flags, is not of version 1, is in other memory, or does not fit in the address space,
+/// and for memory that is page-locked already or cannot be. The caller then keeps the tensor.
 ///
 /// # Safety
 ///
@@ -230,14 +296,7 @@ pub unsafe extern "C" fn pinlane_buffer_from_dlpack(
         // SAFETY: the caller's precondition on `tensor`. No code of this interface reads the bytes
         // on the host, so C need not have initialised them.
         let imported = unsafe { Imported::new(given(tensor)?) }?;
-        let buffer = match device.register(imported) {
-            Ok(registered) => HostBuffer::new(registered.into_buffer()),
-            Err(refused) => {
-                let _ = refused.value.into_raw(); // the caller's again
-                return Err(refused.error);
-            }
-        };
-        Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer)))
+        registered(&device, imported)
     })
 }
 
@@ -266,14 +325,68 @@ pub unsafe extern "C" fn pinlane_buffer_from_dlpack_read_only(
         // SAFETY: the caller's precondition on `tensor`; as above, the bytes need not be
         // initialised.
         let imported = unsafe { ImportedReadOnly::new(given(tensor)?) }?;
-        let buffer = match device.register_read_only(imported) {
-            Ok(registered) => HostBuffer::to_read(registered.into_buffer()),
-            Err(refused) => {
-                let _ = refused.value.into_raw(); // the caller's again
-                return Err(refused.error);
-            }
-        };
-        Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer)))
+        registered_read_only(&device, imported)
+    })
+}
+
+/// As `pinlane_buffer_from_dlpack`, of a tensor that may have gaps. The buffer has all bytes from
+/// the first element to the last one, and `rows` gets where the elements lie in them, in their
+/// order: pass them with the buffer to `pinlane_upload_strided` and its like. A tensor without gaps
+/// is one row.
+///
+/// Neighbours in the last dimension must follow each other, and the other dimensions must come to
+/// two at most when contiguous ones count as one. Elements with gaps take whole bytes.
+///
+/// Statuses: as for `pinlane_buffer_from_dlpack`; `INVALID_VALUE` if `rows` is NULL, and for other
+/// gaps: strides that are negative, rows that overlap, and more dimensions.
+///
+/// # Safety
+///
+/// - As for `pinlane_buffer_from_dlpack`. The memory includes the gaps.
+/// - `rows` is NULL or points to a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_from_dlpack_strided(
+    device: *const pinlane_device,
+    tensor: *mut DLManagedTensorVersioned,
+    buffer: *mut *mut pinlane_buffer,
+    rows: *mut pinlane_strided,
+) -> pinlane_status {
+    // SAFETY: the caller's preconditions on `buffer` and `rows`.
+    unsafe { WithRows::new(buffer, rows) }.give("pinlane_buffer_from_dlpack_strided", || {
+        let device = handle::get(device)?;
+        // SAFETY: the caller's precondition on `tensor`; as above, the bytes need not be
+        // initialised.
+        let (imported, strides) = unsafe { Imported::with_strides(given(tensor)?) }?;
+        Ok((registered(&device, imported)?, strides))
+    })
+}
+
+/// As `pinlane_buffer_from_dlpack_read_only`, of a tensor that may have gaps, as
+/// `pinlane_buffer_from_dlpack_strided`.
+///
+/// Statuses: as for `pinlane_buffer_from_dlpack_strided`, but a tensor may be read-only;
+/// `UNSUPPORTED` also for memory that is mapped for reading only, on a device that cannot register
+/// it.
+///
+/// # Safety
+///
+/// - As for `pinlane_buffer_from_dlpack_read_only`. The gaps do not change either.
+/// - `rows` is NULL or points to a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_from_dlpack_read_only_strided(
+    device: *const pinlane_device,
+    tensor: *mut DLManagedTensorVersioned,
+    buffer: *mut *mut pinlane_buffer,
+    rows: *mut pinlane_strided,
+) -> pinlane_status {
+    let name = "pinlane_buffer_from_dlpack_read_only_strided";
+    // SAFETY: the caller's preconditions on `buffer` and `rows`.
+    unsafe { WithRows::new(buffer, rows) }.give(name, || {
+        let device = handle::get(device)?;
+        // SAFETY: the caller's precondition on `tensor`; as above, the bytes need not be
+        // initialised.
+        let (imported, strides) = unsafe { ImportedReadOnly::with_strides(given(tensor)?) }?;
+        Ok((registered_read_only(&device, imported)?, strides))
     })
 }
 
@@ -286,8 +399,8 @@ pub unsafe extern "C" fn pinlane_buffer_from_dlpack_read_only(
 ///
 /// Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or for a tensor that is read-only,
-/// has gaps or unknown flags, is not of version 1, or does not fit in the address space. The caller
-/// then keeps the tensor.
+/// has gaps (`pinlane_device_buffer_from_dlpack_strided`) or unknown flags, is not of version
+/// 1, or does not fit in the address space. The caller then keeps the tensor.
 ///
 /// # Safety
 ///
@@ -306,6 +419,33 @@ pub unsafe extern "C" fn pinlane_device_buffer_from_dlpack(
         // SAFETY: the caller's precondition on `tensor`.
         let made = unsafe { stream.import_dlpack(given(tensor)?) }?;
         Ok(DeviceBuffer::Own(made).into_handle())
+    })
+}
+
+/// As `pinlane_device_buffer_from_dlpack`, of a tensor that may have gaps, as
+/// `pinlane_buffer_from_dlpack_strided`: `rows` gets where the elements lie in the buffer.
+///
+/// Statuses: as for `pinlane_device_buffer_from_dlpack`; `INVALID_VALUE` if `rows` is NULL, and for
+/// other gaps: strides that are negative, rows that overlap, and more dimensions.
+///
+/// # Safety
+///
+/// - As for `pinlane_device_buffer_from_dlpack`. The memory includes the gaps.
+/// - `rows` is NULL or points to a struct.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_buffer_from_dlpack_strided(
+    stream: *const pinlane_stream,
+    tensor: *mut DLManagedTensorVersioned,
+    buffer: *mut *mut pinlane_device_buffer,
+    rows: *mut pinlane_strided,
+) -> pinlane_status {
+    let name = "pinlane_device_buffer_from_dlpack_strided";
+    // SAFETY: the caller's preconditions on `buffer` and `rows`.
+    unsafe { WithRows::new(buffer, rows) }.give(name, || {
+        let stream = handle::get(stream)?;
+        // SAFETY: the caller's precondition on `tensor`.
+        let (made, strides) = unsafe { stream.import_dlpack_with_strides(given(tensor)?) }?;
+        Ok((DeviceBuffer::Own(made).into_handle(), strides))
     })
 }
 

@@ -228,6 +228,7 @@ fn tests_in_c_survive_every_fault() {
         "tests/ffi/c/diagnostics.c",
         "tests/ffi/c/dlpack.c",
         "tests/ffi/c/dlpack_imports.c",
+        "tests/ffi/c/dlpack_strided.c",
         "tests/ffi/c/foreign.c",
         "tests/ffi/c/graphs.c",
         "tests/ffi/c/lifetimes.c",

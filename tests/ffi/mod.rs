@@ -107,6 +107,7 @@ fn the_c_interface_keeps_its_promises() {
         "diagnostics",
         "dlpack",
         "dlpack_imports",
+        "dlpack_strided",
         "emulator",
         "explore",
         "foreign",

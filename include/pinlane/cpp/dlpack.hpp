@@ -7,12 +7,14 @@
 
 #include "device.hpp"
 #include "stream.hpp"
+#include "strided.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace pinlane {
@@ -112,6 +114,23 @@ DLManagedTensorVersioned* exported(Export function, Buffer& buffer,
   return tensor;
 }
 
+/// An imported buffer, as one of elements of T.
+template <class T, template <class> class Buffer, class Handle>
+Buffer<T> imported(Handle* handle) {
+  Buffer<unsigned char> bytes = Buffer<unsigned char>::adopt(handle);
+  auto elements = Buffer<T>::adopt(bytes.get());
+  static_cast<void>(bytes.release());
+  return elements;
+}
+
+/// The same and its rows, which are those of a tensor of elements of T.
+template <class T, template <class> class Buffer, class Handle>
+std::pair<Buffer<T>, strides> imported(Handle* handle, const pinlane_strided& rows) {
+  const std::size_t size = sizeof(T);
+  return {imported<T, Buffer>(handle), strides(rows.row_bytes / size, rows.rows, rows.pitch / size)
+                                           .planes(rows.planes, rows.plane_pitch / size)};
+}
+
 } // namespace detail
 
 /// Gives a buffer to another library as a tensor. The tensor's holder calls its deleter, which
@@ -155,10 +174,7 @@ template <class T>
   detail::check_elements<T>(tensor);
   pinlane_buffer* handle = nullptr;
   detail::check(pinlane_buffer_from_dlpack(device.get(), tensor, &handle));
-  pinned_buffer<unsigned char> bytes = pinned_buffer<unsigned char>::adopt(handle);
-  auto elements = pinned_buffer<T>::adopt(bytes.get());
-  static_cast<void>(bytes.release());
-  return elements;
+  return detail::imported<T, pinned_buffer>(handle);
 }
 
 /// Makes a buffer of a tensor in host memory that is only read: a source of uploads. The tensor may
@@ -169,10 +185,7 @@ template <class T>
   detail::check_elements<T>(tensor);
   pinlane_buffer* handle = nullptr;
   detail::check(pinlane_buffer_from_dlpack_read_only(device.get(), tensor, &handle));
-  auto bytes = read_only_buffer<unsigned char>::adopt(handle);
-  auto elements = read_only_buffer<T>::adopt(bytes.get());
-  static_cast<void>(bytes.release());
-  return elements;
+  return detail::imported<T, read_only_buffer>(handle);
 }
 
 /// Makes a buffer of a tensor in the memory of the stream's device, as above. Its uses wait for all
@@ -182,10 +195,51 @@ template <class T>
   detail::check_elements<T>(tensor);
   pinlane_device_buffer* handle = nullptr;
   detail::check(pinlane_device_buffer_from_dlpack(producer.get(), tensor, &handle));
-  device_buffer<unsigned char> bytes = device_buffer<unsigned char>::adopt(handle);
-  auto elements = device_buffer<T>::adopt(bytes.get());
-  static_cast<void>(bytes.release());
-  return elements;
+  return detail::imported<T, device_buffer>(handle);
+}
+
+/// As `from_dlpack`, of a tensor that may have gaps: a buffer from its first element to its last
+/// one, and where the elements lie in it, in their order. A tensor without gaps is one row.
+///
+/// Neighbours in the last dimension must follow each other, and the other dimensions must come to
+/// two at most when contiguous ones count as one. Until the tensor is deleted, no other code may
+/// use the gaps either.
+///
+/// @code
+///   auto [columns, rows] = pinlane::from_dlpack_strided<float>(device, tensor);
+///   auto gpu = device.alloc<float>(rows.row() * rows.rows() * rows.planes());
+///   stream.upload_strided(columns, rows, gpu, pinlane::no_gaps);
+/// @endcode
+template <class T>
+[[nodiscard]] std::pair<pinned_buffer<T>, strides>
+from_dlpack_strided(const device& device, DLManagedTensorVersioned* tensor) {
+  detail::check_elements<T>(tensor);
+  pinlane_buffer* handle = nullptr;
+  pinlane_strided rows{};
+  detail::check(pinlane_buffer_from_dlpack_strided(device.get(), tensor, &handle, &rows));
+  return detail::imported<T, pinned_buffer>(handle, rows);
+}
+
+/// As `from_dlpack_read_only`, of a tensor that may have gaps, as above.
+template <class T>
+[[nodiscard]] std::pair<read_only_buffer<T>, strides>
+from_dlpack_read_only_strided(const device& device, DLManagedTensorVersioned* tensor) {
+  detail::check_elements<T>(tensor);
+  pinlane_buffer* handle = nullptr;
+  pinlane_strided rows{};
+  detail::check(pinlane_buffer_from_dlpack_read_only_strided(device.get(), tensor, &handle, &rows));
+  return detail::imported<T, read_only_buffer>(handle, rows);
+}
+
+/// Makes a buffer of a tensor in the memory of the stream's device that may have gaps, as above.
+template <class T>
+[[nodiscard]] std::pair<device_buffer<T>, strides>
+from_dlpack_strided(stream_ref producer, DLManagedTensorVersioned* tensor) {
+  detail::check_elements<T>(tensor);
+  pinlane_device_buffer* handle = nullptr;
+  pinlane_strided rows{};
+  detail::check(pinlane_device_buffer_from_dlpack_strided(producer.get(), tensor, &handle, &rows));
+  return detail::imported<T, device_buffer>(handle, rows);
 }
 
 } // inline namespace PINLANE_CPP_MODE

@@ -39,8 +39,19 @@ public:
     return volume;
   }
 
-  /// Whether there are rows. Otherwise all elements are copied.
+  /// Whether there are rows. Otherwise all elements are copied, and the numbers below are 0.
   [[nodiscard]] constexpr bool has_rows() const noexcept { return m_given; }
+
+  /// The length of a row.
+  [[nodiscard]] constexpr std::size_t row() const noexcept { return m_raw.row_bytes; }
+  /// The number of rows of a plane.
+  [[nodiscard]] constexpr std::size_t rows() const noexcept { return m_raw.rows; }
+  /// From the start of a row to that of the next. No meaning if a plane has one row.
+  [[nodiscard]] constexpr std::size_t pitch() const noexcept { return m_raw.pitch; }
+  /// The number of planes.
+  [[nodiscard]] constexpr std::size_t planes() const noexcept { return m_raw.planes; }
+  /// From the start of a plane to that of the next. No meaning if there is one plane.
+  [[nodiscard]] constexpr std::size_t plane_pitch() const noexcept { return m_raw.plane_pitch; }
 
   /// The struct of the C interface, for elements of `size` bytes.
   [[nodiscard]] constexpr pinlane_strided in_bytes(std::size_t size) const noexcept {

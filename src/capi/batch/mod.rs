@@ -26,6 +26,7 @@ pub use self::copies::{pinlane_copy, pinlane_device_copy};
 use self::lend::Sides;
 pub(super) use self::pairs::pinlane_pairs;
 pub(super) use self::places::{Place, Places};
+pub(super) use self::strided::pinlane_strided;
 use super::transfer::same_buffer;
 use super::{
     Out, Result, boundary, check_flags, check_spare, growing, handle, layout, pinlane_status,

@@ -6,7 +6,7 @@ use crate::batch::{HostSlice, HostSliceMut};
 use crate::capi::memory::range;
 use crate::capi::transfer::same_buffer;
 use crate::capi::{
-    Out, Result, handle, layout, pinlane_device_buffer, pinlane_status, pinlane_stream,
+    Out, Result, handle, layout, members, pinlane_device_buffer, pinlane_status, pinlane_stream,
     pinlane_ticket, pointer,
 };
 use crate::copy::entry::Direction;
@@ -32,6 +32,10 @@ pub struct pinlane_strided {
 }
 
 layout!(pinlane_strided: 40; rows 8, pitch 16, planes 24, plane_pitch 32);
+
+members!(pinlane_strided of strides: Strides, same [rows, pitch, planes, plane_pitch],
+    row_bytes: strides.row,
+);
 
 impl pinlane_strided {
     fn strides(&self) -> Strides {

@@ -3,40 +3,6 @@
 
 #include "dlpack_rig.h"
 
-#include <stdlib.h>
-
-/* A tensor of another library. */
-struct producer {
-  managed managed;
-  int64_t shape[2], strides[2];
-  char memory[BYTES];
-  int deleted;
-};
-
-static void count(managed *tensor) { ((struct producer *)tensor->manager_ctx)->deleted++; }
-
-static struct producer *produce(void) {
-  struct producer *made = calloc(1, sizeof *made);
-  made->managed.version.major = 1;
-  made->managed.version.minor = 3;
-  made->managed.manager_ctx = made;
-  made->managed.deleter = count;
-  made->managed.tensor.data = made->memory;
-  made->managed.tensor.device.device_type = CPU;
-  made->managed.tensor.ndim = 2;
-  made->managed.tensor.dtype.code = 2;
-  made->managed.tensor.dtype.bits = 32;
-  made->managed.tensor.dtype.lanes = 1;
-  made->managed.tensor.shape = made->shape;
-  made->managed.tensor.strides = made->strides;
-  made->managed.tensor.byte_offset = 256;
-  made->shape[0] = 2;
-  made->shape[1] = 100;
-  made->strides[0] = 100;
-  made->strides[1] = 1;
-  return made;
-}
-
 static void a_tensor_becomes_a_buffer(void) {
   struct producer *producer = produce();
   memset(producer->memory, 3, BYTES);

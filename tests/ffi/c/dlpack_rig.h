@@ -7,6 +7,7 @@
 #include "rig.h"
 
 #include <stdint.h>
+#include <stdlib.h>
 
 typedef struct {
   uint32_t major, minor;
@@ -66,6 +67,41 @@ static inline pinlane_buffer *buffer_of(pinlane_pool *pool) {
   pinlane_buffer *buffer = NULL;
   OK(pinlane_buffer_alloc(pool, BYTES, &buffer));
   return buffer;
+}
+
+/* A tensor of another library, in host memory. */
+struct producer {
+  managed managed;
+  int64_t shape[4], strides[4];
+  char memory[BYTES];
+  int deleted;
+};
+
+static inline void count_deletion(managed *tensor) {
+  ((struct producer *)tensor->manager_ctx)->deleted++;
+}
+
+/* 2 x 100 numbers of type float without gaps, behind 256 bytes. */
+static inline struct producer *produce(void) {
+  struct producer *made = calloc(1, sizeof *made);
+  made->managed.version.major = 1;
+  made->managed.version.minor = 3;
+  made->managed.manager_ctx = made;
+  made->managed.deleter = count_deletion;
+  made->managed.tensor.data = made->memory;
+  made->managed.tensor.device.device_type = CPU;
+  made->managed.tensor.ndim = 2;
+  made->managed.tensor.dtype.code = 2;
+  made->managed.tensor.dtype.bits = 32;
+  made->managed.tensor.dtype.lanes = 1;
+  made->managed.tensor.shape = made->shape;
+  made->managed.tensor.strides = made->strides;
+  made->managed.tensor.byte_offset = 256;
+  made->shape[0] = 2;
+  made->shape[1] = 100;
+  made->strides[0] = 100;
+  made->strides[1] = 1;
+  return made;
 }
 
 #endif

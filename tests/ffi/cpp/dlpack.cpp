@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -112,6 +113,115 @@ void read_only_tensors_are_sources(rig& rig) {
   EXPECT(back.read()[5] == 2.5f);
 }
 
+/// Rows of 3 of 5 numbers, 0 to 19, in page-locked memory.
+DLManagedTensorVersioned* columns(rig& rig, bool read_only) {
+  auto host = rig.pool.alloc<std::int32_t>(20);
+  std::int32_t next = 0;
+  for (std::int32_t& each : host.write()) {
+    each = next++;
+  }
+  pinlane::tensor_layout layout;
+  layout.shape = {4, 3};
+  layout.strides = {5, 1};
+  layout.offset = 1;
+  layout.page_locked = true;
+  layout.read_only = read_only;
+  return pinlane::into_dlpack(std::move(host), layout);
+}
+
+/// Whether these are the numbers of `columns`.
+bool are_columns(const std::vector<std::int32_t>& found) {
+  return found == std::vector<std::int32_t>{1, 2, 3, 6, 7, 8, 11, 12, 13, 16, 17, 18};
+}
+
+bool has_strides(const pinlane::strides& it, std::size_t row, std::size_t rows, std::size_t pitch) {
+  return it.has_rows() && it.row() == row && it.rows() == rows && it.pitch() == pitch &&
+         it.planes() == 1;
+}
+
+void tensors_with_gaps_are_rows(rig& rig) {
+  auto gpu = rig.device.alloc<std::int32_t>(12);
+  std::vector<std::int32_t> found(12);
+  {
+    auto [host, rows] = pinlane::from_dlpack_strided<std::int32_t>(rig.device, columns(rig, false));
+    static_assert(std::is_same_v<decltype(host), pinlane::pinned_buffer<std::int32_t>>);
+    EXPECT(host.size() == 18 && has_strides(rows, 3, 4, 5));
+    rig.stream.upload_strided(host, rows, gpu, pinlane::no_gaps);
+    rig.stream.download(gpu, found);
+    EXPECT(are_columns(found));
+    // The other way: what lies between the rows stays.
+    rig.stream.fill(gpu, 7);
+    rig.stream.download_strided(gpu, pinlane::no_gaps, host, rows);
+    EXPECT(host.read()[2] == 7 && host.read()[3] == 4 && host.read()[5] == 7);
+  }
+  {
+    auto [host, rows] =
+        pinlane::from_dlpack_read_only_strided<std::int32_t>(rig.device, columns(rig, true));
+    static_assert(std::is_same_v<decltype(host), pinlane::read_only_buffer<std::int32_t>>);
+    EXPECT(host.size() == 18 && has_strides(rows, 3, 4, 5));
+    rig.stream.upload_strided(host, rows, gpu, pinlane::no_gaps);
+    rig.stream.download(gpu, found);
+    EXPECT(are_columns(found));
+  }
+  EXPECT(rig.pool.stats().live_bytes == 0); // both tensors are deleted
+
+  auto [bytes, rows] = pinlane::from_dlpack_strided<std::byte>(rig.device, columns(rig, false));
+  EXPECT(bytes.size() == 72 && has_strides(rows, 12, 4, 20));
+
+  // Planes, on the device.
+  auto volume = rig.device.alloc<double>(60);
+  rig.stream.upload(std::vector<double>(60, 2.5), volume);
+  pinlane::tensor_layout layout;
+  layout.shape = {2, 3, 4};
+  layout.strides = {30, 8, 1};
+  auto* const managed = pinlane::into_dlpack(std::move(volume), rig.stream, layout);
+  auto [box, planes] = pinlane::from_dlpack_strided<double>(rig.stream, managed);
+  static_assert(std::is_same_v<decltype(box), pinlane::device_buffer<double>>);
+  EXPECT(box.size() == 50 && planes.row() == 4 && planes.rows() == 3 && planes.pitch() == 8);
+  EXPECT(planes.planes() == 2 && planes.plane_pitch() == 30);
+  std::vector<double> back(planes.row() * planes.rows() * planes.planes());
+  rig.stream.download_strided(box, planes, back, pinlane::no_gaps);
+  EXPECT(back == std::vector<double>(24, 2.5));
+
+  // Without gaps, and without elements.
+  layout = {};
+  layout.page_locked = true;
+  auto whole = pinlane::from_dlpack_strided<float>(
+      rig.device, pinlane::into_dlpack(rig.pool.alloc<float>(6), layout));
+  EXPECT(whole.first.size() == 6 && has_strides(whole.second, 6, 1, 6));
+  layout.shape = {0};
+  auto none = pinlane::from_dlpack_strided<float>(
+      rig.device, pinlane::into_dlpack(rig.pool.alloc<float>(6), layout));
+  EXPECT(none.first.size() == 0 && has_strides(none.second, 0, 1, 0));
+  static_assert(!pinlane::strides(pinlane::no_gaps).has_rows());
+}
+
+void tensors_with_other_gaps_stay(rig& rig) {
+  const auto refused = [&](DLManagedTensorVersioned* managed) {
+    const auto as_numbers = [&] {
+      (void)pinlane::from_dlpack_strided<std::int32_t>(rig.device, managed);
+    };
+    const auto to_read = [&] {
+      (void)pinlane::from_dlpack_read_only_strided<std::int32_t>(rig.device, managed);
+    };
+    return thrown_by(as_numbers) == PINLANE_STATUS_INVALID_VALUE &&
+           thrown_by(to_read) == PINLANE_STATUS_INVALID_VALUE;
+  };
+  auto* const managed = columns(rig, false);
+  for (const std::int64_t stride : {-5, 0, 1, 2}) { // backwards, and rows that overlap
+    seen(managed).strides[0] = stride;
+    EXPECT(refused(managed));
+  }
+  seen(managed).strides[0] = 5;
+  seen(managed).code = 2; // of another type
+  EXPECT(refused(managed) && refused(nullptr));
+  seen(managed).code = 0;
+  EXPECT(thrown_by([&] { (void)pinlane::from_dlpack<std::int32_t>(rig.device, managed); }) ==
+         PINLANE_STATUS_INVALID_VALUE);
+  EXPECT(pinlane::from_dlpack_strided<std::int32_t>(rig.device, managed).first.size() == 18);
+  EXPECT(rig.pool.stats().live_bytes == 0);
+}
+
 /// Whether a tensor is refused as elements of T. It then stays the caller's.
 template <class T>
 bool refuses(rig& rig, DLManagedTensorVersioned* managed) {
@@ -186,6 +296,8 @@ int main() {
   device_memory_goes_and_comes_back(rig);
   what_is_refused_stays(rig);
   read_only_tensors_are_sources(rig);
+  tensors_with_gaps_are_rows(rig);
+  tensors_with_other_gaps_stay(rig);
   tensors_have_the_type_that_is_asked_for(rig);
   tensors_are_aligned_for_their_type(rig);
   return verdict("tensors in C++");

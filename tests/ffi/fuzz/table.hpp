@@ -15,6 +15,7 @@
 #include "strided.hpp"
 #include "tensor_exports.hpp"
 #include "tensor_imports.hpp"
+#include "tensor_strides.hpp"
 
 /// The conditions under which a call is made.
 enum trait : unsigned {
@@ -273,6 +274,9 @@ inline const call calls[] = {
     {"pinlane_download_parts", waits, download_parts},
     {"pinlane_buffer_from_dlpack_read_only", waits, buffer_from_dlpack_read_only},
     {"pinlane_capture_branch", nothing, capture_branch},
+    {"pinlane_buffer_from_dlpack_strided", waits, buffer_from_dlpack_strided},
+    {"pinlane_buffer_from_dlpack_read_only_strided", waits, buffer_from_dlpack_read_only_strided},
+    {"pinlane_device_buffer_from_dlpack_strided", nothing, device_buffer_from_dlpack_strided},
 };
 
 /// The most frequent calls of programs, for all other numbers.

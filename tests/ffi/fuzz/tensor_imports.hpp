@@ -29,7 +29,7 @@ inline std::shared_ptr<own_tensor> make_tensor(frame& f, void* memory, std::size
   } else if (f.in.byte() % 8 == 7) {
     made.flags = dl_copied;
   }
-  const std::size_t room = bytes - ahead;
+  const std::size_t room = own->room = bytes - ahead;
   const std::size_t count =
       is_padded ? room / bytes_of(view.type, 1, true) : 8 * room / element_bits(view.type);
   own->bytes = bytes_of(view.type, count, is_padded);

@@ -48,8 +48,8 @@ struct own_tensor {
   std::vector<std::int64_t> shape, strides;
   /// Its memory, if that is on the host.
   std::unique_ptr<std::uint8_t[]> memory;
-  /// Where the elements begin there, and the bytes of all together.
-  std::size_t at = 0, bytes = 0;
+  /// Where the elements begin there, the bytes of all together, and those that there are room for.
+  std::size_t at = 0, bytes = 0, room = 0;
   /// The library has it: it calls the deleter once.
   std::atomic<bool> is_given{false};
   std::atomic<int> deleted{0};

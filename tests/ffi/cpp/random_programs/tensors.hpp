@@ -47,7 +47,7 @@ struct own_tensor {
   static constexpr std::size_t around = 64;
 
   tensor header{};
-  std::int64_t shape[2];
+  std::int64_t shape[2], strides[2];
   bytes memory;
   std::size_t size;
   /// The contents of the memory when the tensor was deleted: from then on the host owns it again.
@@ -89,8 +89,8 @@ protected:
 
   element_type some_type() {
     const std::uint8_t wide[] = {16, 32, 64};
-    const auto bits = std::uint8_t(m_random.below(4) == 0 ? wide[m_random.below(3)]
-                                                          : 1 + m_random.below(8));
+    const auto bits =
+        std::uint8_t(m_random.below(4) == 0 ? wide[m_random.below(3)] : 1 + m_random.below(8));
     const auto lanes = std::uint16_t(m_random.below(3) == 0 ? 1 + m_random.below(5) : 1);
     return {std::uint8_t(m_random.below(2)), bits, lanes, false};
   }
@@ -172,6 +172,15 @@ protected:
     made->shape[0] = std::int64_t(m_random.below(5) + 1);
     made->shape[1] = std::int64_t(m_random.below(200));
     made->size = type.bytes_of(std::size_t(made->shape[0] * made->shape[1]));
+    // Rows with gaps, of elements that have their own bytes. The gaps belong to the buffer.
+    const bool has_rows = (type.padded || type.bits * type.lanes % 8 == 0) && made->shape[1] > 0 &&
+                          m_random.below(2) == 0;
+    made->strides[0] = made->shape[1] + std::int64_t(has_rows ? m_random.below(20) : 0);
+    made->strides[1] = 1;
+    if (has_rows) {
+      made->size =
+          type.bytes_of(std::size_t((made->shape[0] - 1) * made->strides[0] + made->shape[1]));
+    }
     const std::size_t around = own_tensor::around;
     made->memory = bytes(made->size + 2 * around, 0xc3);
     const bytes model = some_bytes(made->size);
@@ -190,16 +199,26 @@ protected:
     header.bits = type.bits;
     header.lanes = type.lanes;
     header.shape = made->shape;
+    header.strides = has_rows ? made->strides : nullptr;
     pinlane_buffer* handle = nullptr;
-    const pinlane_status status = pinlane_buffer_from_dlpack(
-        m_random.one_of(m_devices).get(), reinterpret_cast<DLManagedTensorVersioned*>(&header),
-        &handle);
+    pinlane_strided rows{};
+    auto* const managed = reinterpret_cast<DLManagedTensorVersioned*>(&header);
+    const pinlane_device* const device = m_random.one_of(m_devices).get();
+    const pinlane_status status =
+        has_rows ? pinlane_buffer_from_dlpack_strided(device, managed, &handle, &rows)
+                 : pinlane_buffer_from_dlpack(device, managed, &handle);
     if (status != PINLANE_STATUS_OK) {
-      own_tensor::erase(reinterpret_cast<DLManagedTensorVersioned*>(&header));
+      own_tensor::erase(managed);
       pinlane::detail::check(status);
     }
     auto buffer = pinlane::pinned_buffer<std::uint8_t>::adopt(handle);
     require(buffer.size() == made->size, "a tensor has another size as a buffer");
+    const std::size_t row = type.bytes_of(std::size_t(made->shape[1]));
+    const bool is_one = made->shape[0] == 1 || made->strides[0] == made->shape[1];
+    require(!has_rows || (rows.planes == 1 &&
+                          rows.row_bytes * rows.rows == row * std::size_t(made->shape[0]) &&
+                          (is_one || rows.pitch == type.bytes_of(std::size_t(made->strides[0])))),
+            "a tensor has other rows");
     m_hosts.push_back({{}, std::move(buffer), model, made, false});
   }
 };

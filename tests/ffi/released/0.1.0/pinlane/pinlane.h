@@ -2778,9 +2778,9 @@ pinlane_status pinlane_device_buffer_into_dlpack(struct pinlane_device_buffer *b
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
  * function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only (import it with
- * `pinlane_buffer_from_dlpack_read_only`), has gaps or unknown flags, is not of version 1, is in
- * other memory, or does not fit in the address space, and for memory that is page-locked already
- * or cannot be. The caller then keeps the tensor.
+ * `pinlane_buffer_from_dlpack_read_only`), has gaps (`pinlane_buffer_from_dlpack_strided`) or
+ * unknown flags, is not of version 1, is in other memory, or does not fit in the address space,
+ * and for memory that is page-locked already or cannot be. The caller then keeps the tensor.
  *
  * # Safety
  *
@@ -2813,6 +2813,46 @@ pinlane_status pinlane_buffer_from_dlpack_read_only(const struct pinlane_device 
                                                     struct pinlane_buffer **buffer);
 
 /**
+ * As `pinlane_buffer_from_dlpack`, of a tensor that may have gaps. The buffer has all bytes from
+ * the first element to the last one, and `rows` gets where the elements lie in them, in their
+ * order: pass them with the buffer to `pinlane_upload_strided` and its like. A tensor without gaps
+ * is one row.
+ *
+ * Neighbours in the last dimension must follow each other, and the other dimensions must come to
+ * two at most when contiguous ones count as one. Elements with gaps take whole bytes.
+ *
+ * Statuses: as for `pinlane_buffer_from_dlpack`; `INVALID_VALUE` if `rows` is NULL, and for other
+ * gaps: strides that are negative, rows that overlap, and more dimensions.
+ *
+ * # Safety
+ *
+ * - As for `pinlane_buffer_from_dlpack`. The memory includes the gaps.
+ * - `rows` is NULL or points to a struct.
+ */
+pinlane_status pinlane_buffer_from_dlpack_strided(const struct pinlane_device *device,
+                                                  struct DLManagedTensorVersioned *tensor,
+                                                  struct pinlane_buffer **buffer,
+                                                  struct pinlane_strided *rows);
+
+/**
+ * As `pinlane_buffer_from_dlpack_read_only`, of a tensor that may have gaps, as
+ * `pinlane_buffer_from_dlpack_strided`.
+ *
+ * Statuses: as for `pinlane_buffer_from_dlpack_strided`, but a tensor may be read-only;
+ * `UNSUPPORTED` also for memory that is mapped for reading only, on a device that cannot register
+ * it.
+ *
+ * # Safety
+ *
+ * - As for `pinlane_buffer_from_dlpack_read_only`. The gaps do not change either.
+ * - `rows` is NULL or points to a struct.
+ */
+pinlane_status pinlane_buffer_from_dlpack_read_only_strided(const struct pinlane_device *device,
+                                                            struct DLManagedTensorVersioned *tensor,
+                                                            struct pinlane_buffer **buffer,
+                                                            struct pinlane_strided *rows);
+
+/**
  * Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in the memory of the device of
  * `stream`, and writes it to `buffer`. Later uses of the buffer wait for all work on `stream`, so
  * pass the stream that you passed to the producer (`__dlpack__(stream=...)`). The buffer owns the
@@ -2822,8 +2862,8 @@ pinlane_status pinlane_buffer_from_dlpack_read_only(const struct pinlane_device 
  *
  * Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or for a tensor that is read-only,
- * has gaps or unknown flags, is not of version 1, or does not fit in the address space. The caller
- * then keeps the tensor.
+ * has gaps (`pinlane_device_buffer_from_dlpack_strided`) or unknown flags, is not of version
+ * 1, or does not fit in the address space. The caller then keeps the tensor.
  *
  * # Safety
  *
@@ -2834,6 +2874,23 @@ pinlane_status pinlane_buffer_from_dlpack_read_only(const struct pinlane_device 
 pinlane_status pinlane_device_buffer_from_dlpack(const struct pinlane_stream *stream,
                                                  struct DLManagedTensorVersioned *tensor,
                                                  struct pinlane_device_buffer **buffer);
+
+/**
+ * As `pinlane_device_buffer_from_dlpack`, of a tensor that may have gaps, as
+ * `pinlane_buffer_from_dlpack_strided`: `rows` gets where the elements lie in the buffer.
+ *
+ * Statuses: as for `pinlane_device_buffer_from_dlpack`; `INVALID_VALUE` if `rows` is NULL, and for
+ * other gaps: strides that are negative, rows that overlap, and more dimensions.
+ *
+ * # Safety
+ *
+ * - As for `pinlane_device_buffer_from_dlpack`. The memory includes the gaps.
+ * - `rows` is NULL or points to a struct.
+ */
+pinlane_status pinlane_device_buffer_from_dlpack_strided(const struct pinlane_stream *stream,
+                                                         struct DLManagedTensorVersioned *tensor,
+                                                         struct pinlane_device_buffer **buffer,
+                                                         struct pinlane_strided *rows);
 
 /**
  * Writes the same tensor in the form of DLPack before 1.0, a `DLManagedTensor`, to `legacy`. It
