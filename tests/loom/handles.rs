@@ -389,7 +389,8 @@ fn exclusive_use_meets_nobody_on_its_own_thread() {
     }
 }
 
-/// A call that shares an object gets it alone, while the thread at home uses it, and it is freed.
+/// A call that shares an object gets it alone for a time, while the thread at home uses it, and it
+/// is freed.
 #[test]
 fn a_shared_call_that_becomes_exclusive_meets_nobody() {
     explore(most(Calls::AtHome), || {
@@ -407,6 +408,10 @@ fn a_shared_call_that_becomes_exclusive_meets_nobody() {
             if home::upgrade_counted(slot, entry, name, here, records).is_ok() {
                 inside.access = ALONE;
                 inside.set(2);
+                // SAFETY: the slot counts this call.
+                unsafe { slot.downgrade() };
+                inside.access = SHARED;
+                assert_eq!(inside.number(), 2, "it never left");
             } else {
                 assert!(inside.number() <= 2);
             }

@@ -66,7 +66,9 @@ public:
   ///   float first = step.lend(output).read()[0];
   /// @endcode
   ///
-  /// Do not destroy a buffer while it is lent, unless the graph is not launched again.
+  /// Do not destroy a buffer while it is lent: destroy the graph first. Otherwise all launches to
+  /// come are refused, and emulated devices report page-locked memory that is unlocked while the
+  /// graph has its address.
   template <class Buffer>
   Buffer& lend(Buffer& buffer) {
     detail::check(lend(std::nothrow, buffer));

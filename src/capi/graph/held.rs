@@ -81,7 +81,8 @@ impl<H: Memory> Held<H> {
         Ok(held)
     }
 
-    /// The work writes the buffer, too. Fails if others read it now, or it is only read.
+    /// The work writes the buffer, too. Fails if others read it now, or it is only read: then this
+    /// is as before.
     pub(super) fn take_alone(&mut self, handle: *const H) -> Result<()> {
         let (hold, taken) = match std::mem::replace(&mut self.hold, Hold::Lent) {
             Hold::Shared(shared) => match handle::upgrade(shared, handle) {
@@ -92,10 +93,20 @@ impl<H: Memory> Held<H> {
         };
         self.hold = hold;
         taken?;
-        match &mut self.hold {
-            Hold::Alone(alone) => H::check_writable(alone),
-            _ => Ok(()),
+        let Hold::Alone(alone) = &mut self.hold else { return Ok(()) };
+        let checked = H::check_writable(alone);
+        if checked.is_err() {
+            self.share();
         }
+        checked
+    }
+
+    /// The work only reads the buffer, after all.
+    pub(super) fn share(&mut self) {
+        self.hold = match std::mem::replace(&mut self.hold, Hold::Lent) {
+            Hold::Alone(alone) => Hold::Shared(alone.downgrade()),
+            other => other,
+        };
     }
 
     /// Gives the buffer out. False if the program has it already.

@@ -11,6 +11,8 @@ pub struct Names<H: Memory> {
     all: BTreeMap<*const H, Name<H>>,
     /// Those that came with the call that is being made.
     new: Vec<*const H>,
+    /// Those that the work has only read so far, and that this call also writes.
+    newly_written: Vec<*const H>,
     /// Those that the program has until the next launch.
     lent: Vec<*const H>,
 }
@@ -25,7 +27,7 @@ unsafe impl<H: Memory> Sync for Names<H> {}
 
 impl<H: Memory> Names<H> {
     pub(super) const fn new() -> Self {
-        Names { all: BTreeMap::new(), new: Vec::new(), lent: Vec::new() }
+        Names { all: BTreeMap::new(), new: Vec::new(), newly_written: Vec::new(), lent: Vec::new() }
     }
 
     /// The key of a buffer that captured work reads, or also writes. The capture takes the buffer
@@ -41,6 +43,7 @@ impl<H: Memory> Names<H> {
             if writes && !*is_written {
                 capture.buffer_mut(*key)?.take_alone(handle)?;
                 *is_written = true;
+                self.newly_written.push(handle);
             }
             return Ok(*key);
         }
@@ -51,8 +54,13 @@ impl<H: Memory> Names<H> {
     }
 
     /// Ends a call of a capture. The buffers that came with it stay only if it may have captured
-    /// work on them.
+    /// work on them; the others are held as before.
     pub(super) fn settle(&mut self, capture: &mut Capture, captured: bool) {
+        for handle in self.newly_written.drain(..).filter(|_| !captured) {
+            let (key, is_written) = self.all.get_mut(&handle).expect("the capture has it");
+            *is_written = false;
+            capture.buffer_mut(*key).expect("the capture's own key").share();
+        }
         for handle in self.new.drain(..).filter(|_| !captured) {
             let (key, _) = self.all.remove(&handle).expect("it came with the call");
             capture.buffer_mut(key).expect("the capture's own key").lend();

@@ -356,6 +356,18 @@ impl<K: Kind> Counted<Inside<K>> {
     }
 }
 
+impl<K: Kind> Counted<Alone<K>> {
+    /// Shares the object with others again.
+    pub(super) fn downgrade(self) -> Counted<Inside<K>> {
+        let Call { slot, entry, .. } = &self.0;
+        let (slot, entry) = (*slot, *entry);
+        // SAFETY: the slot counts this call.
+        unsafe { slot.downgrade() };
+        std::mem::forget(self); // the slot counts the new call in its place
+        Counted(Call { slot, entry, place: None, here: PhantomData })
+    }
+}
+
 // SAFETY: the object is `Send` and `Sync`. The slot counts the call, so any thread may end it: the
 // call is in no thread's record.
 unsafe impl<K: Kind, const SHARES: bool> Send for Counted<Call<K, SHARES>> {}

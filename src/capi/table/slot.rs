@@ -209,6 +209,16 @@ impl<T> Slot<T> {
         }
     }
 
+    /// Turns the exclusive call that the word counts into a shared one. Those that come next see
+    /// what it has written.
+    ///
+    /// # Safety
+    ///
+    /// * The word counts an exclusive call.
+    pub unsafe fn downgrade(&self) {
+        self.word.fetch_sub(ALONE.counts - SHARED.counts, Ordering::Release);
+    }
+
     /// Stops counting the call. True if the slot has been [freed](Self::freed): then the caller
     /// must try to take the object.
     #[inline]

@@ -143,9 +143,15 @@ fn a_shared_call_becomes_exclusive_if_it_is_the_only_one() {
     let mut alone = counted.upgrade().ok().expect("the only call");
     *alone = Arc::new(8);
     assert_eq!(table.share(entry).err(), Some(Miss::Busy));
-    drop(alone);
+    let counted = alone.downgrade();
+    assert_eq!(table.have(entry).err(), Some(Miss::Busy));
+    assert_eq!(**table.share(entry).expect("both share it again"), 8);
+    drop(counted);
+    drop(table.have(entry).expect("nobody is inside"));
     let counted = table.enter_counted::<true>(entry).expect("nobody is inside");
+    let counted = counted.upgrade().ok().expect("the only call");
     assert_eq!(table.remove(entry), Ok(()));
+    let counted = counted.downgrade(); // the object stays until it leaves
     let (counted, miss) = counted.upgrade().err().expect("the entry was freed");
     assert_eq!((miss, **counted), (Miss::Invalid, 8));
 }

@@ -167,6 +167,34 @@ static void what_a_graph_holds_is_refused_elsewhere(void) {
   free_step();
 }
 
+/* A refused call does not make a writer of a buffer that the work only reads. */
+static void a_refused_writer_stays_a_reader(void) {
+  pinlane_capture *capture = NULL;
+  const void *read = NULL;
+  make_buffers();
+  put(step.input, 3);
+  OK(pinlane_capture_begin(rig.device, &capture));
+  OK(pinlane_capture_upload(capture, step.input, 0, step.gpu2, 0, BYTES));
+  OK(pinlane_capture_copy(capture, step.gpu, 0, step.gpu2, 0, BYTES));
+  REFUSED(OUT_OF_RANGE, pinlane_capture_download(capture, step.gpu2, 0, step.input, 1, BYTES));
+  OK(pinlane_buffer_read(step.input, &read));
+  REFUSED(INVALID_VALUE, pinlane_capture_copy(capture, step.gpu, 0, step.gpu, 1, 2));
+  OK(pinlane_device_buffer_download(rig.stream, step.gpu, 0, rig.buffer, 0, 1, NULL));
+  /* Nor does one that names it as a writer, and fails because of another buffer. */
+  const pinlane_use uses[2] = {{.buffer = step.input, .access = PINLANE_ACCESS_WRITE},
+                               {.buffer = rig.buffer, .access = PINLANE_ACCESS_READ}};
+  pinlane_foreign *writer = NULL;
+  void *native = NULL;
+  const pinlane_use other = {.buffer = rig.buffer, .access = PINLANE_ACCESS_WRITE};
+  OK(pinlane_foreign_begin(rig.stream, &other, 1, &writer));
+  REFUSED(BUSY, pinlane_capture_foreign(capture, uses, 2, &native));
+  OK(pinlane_foreign_end(writer, NULL));
+  OK(pinlane_buffer_read(step.input, &read));
+  OK(pinlane_capture_finish(capture, &step.graph));
+  OK(pinlane_buffer_read(step.input, &read));
+  free_step();
+}
+
 /* A buffer that the work first reads and then writes. */
 static void a_reader_becomes_a_writer(void) {
   pinlane_capture *capture = NULL;
@@ -397,6 +425,8 @@ static void memory_of_the_program(void) {
   for (int i = 0; i < 2; i++) {
     REFUSED(INVALID_VALUE, pinlane_capture_download(capture, rig.gpu, 0, own, 0, BYTES));
   }
+  const void *read = NULL;
+  OK(pinlane_buffer_read(own, &read)); /* as before the refusals */
   OK(pinlane_capture_finish(capture, &graph));
   OK(pinlane_graph_launch(graph, rig.stream, NULL));
   OK(pinlane_graph_free(graph));
@@ -575,6 +605,7 @@ int main(void) {
   what_is_lent_waits_for_the_launch();
   launches_follow_each_other_on_two_streams();
   what_a_graph_holds_is_refused_elsewhere();
+  a_refused_writer_stays_a_reader();
   a_reader_becomes_a_writer();
   parts_of_buffers();
   buffers_take_turns();

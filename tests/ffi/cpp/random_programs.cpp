@@ -2,19 +2,22 @@
 //
 //   random_programs COUNT [SEED [eager|lazy|cuda]]
 //
-// A program allocates, registers, writes, copies (one by one and in batches), fills, sums, reads
-// and frees buffers, on streams of every kind and two devices. It reads files, runs pipelines,
+// A program allocates, registers, writes, copies (one by one, in batches, and in parts by arrays of
+// offsets), fills, sums, reads and frees buffers, on streams of every kind and two devices. It
+// captures graphs of work on several branches, launches them, lends their buffers, exchanges them,
+// and destroys all in any order; some graphs have joined others. It reads files, runs pipelines,
 // passes buffers to other libraries as tensors of every width, and takes theirs. It releases
 // objects anywhere, also in host functions, and forks. It never orders anything itself. Each
 // operation is also done at once on plain vectors, and whatever the program reads must equal them.
-// Registered memory must be the program's own again after the buffer is freed, and nothing is left
-// at the end.
+// Calls that are wrong, or that conflict with a graph, are refused with their status and change
+// nothing. Registered memory must be the program's own again after the buffer is freed, and nothing
+// is left at the end.
 //
 // Every eighth program also runs in a process of its own, which cannot start threads from some step
 // on. Calls that need a thread may fail then, but memory that a device still uses is not freed or
 // reused. No other call fails here; in the programs of tests/random_programs and tests/ffi/fuzz
-// calls do fail. A mismatch is reported with the seed of its program: `random_programs 1 SEED MODE`
-// runs it again.
+// devices fail too. A mismatch is reported with the seed of its program: `random_programs 1 SEED
+// MODE` runs it again.
 
 #include <pinlane/pinlane.hpp>
 
@@ -63,15 +66,15 @@ public:
   }
 
   void step() {
-    switch (m_random.below(32)) {
+    switch (m_random.below(44)) {
     case 0:
       return new_host_buffer();
     case 1:
       return new_gpu_buffer();
     case 2:
-      return free_one(m_hosts);
+      return free_host();
     case 3:
-      return free_one(m_gpus);
+      return free_gpu();
     case 4:
       return write(m_random.one_of(m_hosts));
     case 5:
@@ -103,7 +106,7 @@ public:
     case 19:
       return copy_container_at_once();
     case 20:
-      return host_as_tensor();
+      return some_host_as_tensor();
     case 21:
       return gpu_as_tensor();
     case 22:
@@ -119,13 +122,22 @@ public:
       return release_something();
     case 28:
       return m_random.below(4) == 0 ? fork_child() : disturb();
-    default:
+    case 29:
+    case 30:
+    case 31:
+      return copy_parts();
+    case 32:
+    case 33:
+    case 34:
       return disturb();
+    default:
+      return graph_step();
     }
   }
 
   /// At the end every buffer equals its vector, in whatever order they are read.
   void finish() {
+    end_graphs();
     for (const gpu_buffer& gpu : m_gpus) {
       auto host = m_pool.alloc<std::uint8_t>(gpu.model.size());
       stream_of(gpu.device).download(gpu.buffer, host);

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "libraries.hpp"
+#include "graphs.hpp"
 #include "processes.hpp"
 
 #include <cstdlib>
@@ -28,10 +28,10 @@ struct known_file {
   }
 };
 
-class others : protected libraries {
+class others : protected graphs {
 protected:
   others(const std::vector<pinlane::device>& devices, std::uint64_t seed)
-      : libraries(devices, seed) {}
+      : graphs(devices, seed) {}
 
   void read_file() {
     host_buffer& host = m_random.one_of(m_hosts);
@@ -102,13 +102,13 @@ protected:
   void release_something() {
     switch (m_random.below(6)) {
     case 0:
-      if (m_hosts.size() > 1 && m_hosts.back().is_of_pool) {
+      if (m_hosts.size() > 1 && m_hosts.back().is_of_pool && !is_lent(m_hosts.back())) {
         release_in_host_function(std::move(m_hosts.back().buffer));
         m_hosts.pop_back();
       }
       break;
     case 1:
-      if (m_gpus.size() > 1) {
+      if (m_gpus.size() > 1 && !is_lent(m_gpus.back())) {
         release_in_host_function(std::move(m_gpus.back().buffer));
         m_gpus.pop_back();
       }
@@ -122,7 +122,7 @@ protected:
     case 3:
       return give_gpu_to_library();
     case 4:
-      return give_host_to_library();
+      return is_lent(m_hosts.back()) ? void() : give_host_to_library();
     default:
       return take_from_library();
     }
@@ -143,7 +143,6 @@ protected:
     require(how == ending::by_a_fault || how == ending::well, "a child did not end as it should");
   }
 
-  bool m_without_threads = false;
   std::vector<pinlane::device_batch> m_batches;
 
 private:

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <memory_resource>
 #include <string>
@@ -44,6 +45,20 @@ struct device_stream {
 struct range {
   std::size_t from, to, count;
 };
+
+/// How a call may end that is wrong in several ways. It must succeed if there are none.
+using statuses = std::vector<pinlane_status>;
+
+/// How a call ends that may throw.
+template <class Call>
+pinlane_status status_of(Call call) {
+  try {
+    call();
+    return PINLANE_STATUS_OK;
+  } catch (const pinlane::error& error) {
+    return error.status();
+  }
+}
 
 class state {
 protected:
@@ -149,11 +164,14 @@ protected:
     m_gpus.push_back({std::move(buffer), bytes(size), device});
   }
 
-  /// Frees a buffer in the middle of its uses. One of each kind stays.
-  template <class Buffers>
-  void free_one(Buffers& buffers) {
+  /// Frees a buffer in the middle of its uses, if it may go. One of each kind stays.
+  template <class Buffers, class Predicate>
+  void free_one(Buffers& buffers, Predicate may_go) {
     if (buffers.size() > 1) {
       std::swap(m_random.one_of(buffers), buffers.back());
+      if (!may_go(buffers.back())) {
+        return;
+      }
       auto gone = std::move(buffers.back());
       buffers.pop_back();
       take_back(std::move(gone));
@@ -185,6 +203,25 @@ protected:
     }
   }
 
+  /// Requires that a call has been refused as it must be, or succeeded if nothing is `wrong`.
+  void expect(pinlane_status status, const statuses& wrong, const char* call) const {
+    const bool is_right = wrong.empty()
+                              ? status == PINLANE_STATUS_OK
+                              : std::find(wrong.begin(), wrong.end(), status) != wrong.end();
+    if (is_right) {
+      return;
+    }
+    const pinlane::error error(status);
+    if (m_without_threads) {
+      throw error; // it may have needed one
+    }
+    std::fprintf(stderr, "%s: %s, not %s: %s\n", call, pinlane_status_name(status),
+                 pinlane_status_name(wrong.empty() ? PINLANE_STATUS_OK : wrong.front()),
+                 error.what());
+    throw mismatch{"a call ended in a wrong way"};
+  }
+
+  bool m_without_threads = false;
   splitmix m_random;
   const std::vector<pinlane::device>& m_devices;
   pinlane::pinned_pool m_pool;

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "copies.hpp"
+#include "parts.hpp"
 
 #include <atomic>
 #include <memory>
@@ -78,9 +78,9 @@ struct own_tensor {
   }
 };
 
-class tensors : protected copies {
+class tensors : protected part_copies {
 protected:
-  using copies::copies;
+  using part_copies::part_copies;
 
   /// Whether it is a per-thread default stream, which other libraries cannot use.
   static bool is_of_one_thread(pinlane::stream_ref stream) {
@@ -130,8 +130,7 @@ protected:
                   model.begin() + std::ptrdiff_t(offset + buffer.size()));
   }
 
-  void host_as_tensor() {
-    host_buffer& host = m_random.one_of(m_hosts);
+  void host_as_tensor(host_buffer& host) {
     if (!host.is_of_pool) {
       return; // the memory is the program's own already, or came from a tensor
     }
