@@ -411,9 +411,9 @@ private:
   void free_held(recorded& of) {
     if (!of.hosts.empty() && m_random.below(2) == 0) {
       const auto& it = m_random.one_of(of.hosts).it;
-      if (it && it->buffer && it->lent.empty() && !is_lent(*it)) {
+      if (it && it->buffer && !it->is_registered && !is_lent(*it)) {
         it->buffer = {};
-      } else if (it && it->buffer && !it->lent.empty()) {
+      } else if (it && it->buffer && it->is_registered) {
         expect(pinlane_buffer_free(it->buffer.get()), statuses(1, PINLANE_STATUS_BUSY),
                "the return of held memory");
       }

@@ -28,6 +28,8 @@ struct host_buffer {
   std::shared_ptr<own_tensor> tensor = nullptr;
   /// Whether the buffer and its memory come from a pool.
   bool is_of_pool = false;
+  /// Whether the memory is lent to it. Such memory may be empty.
+  bool is_registered = false;
 };
 
 struct gpu_buffer {
@@ -151,7 +153,7 @@ protected:
     bytes lent = some_bytes(around + size);
     const bytes model(lent.begin() + std::ptrdiff_t(around), lent.end());
     auto buffer = m_random.one_of(m_devices).register_memory(lent.data() + around, size);
-    m_hosts.push_back({std::move(lent), std::move(buffer), model, nullptr, false});
+    m_hosts.push_back({std::move(lent), std::move(buffer), model, nullptr, false, true});
   }
 
   void new_gpu_buffer() {
@@ -211,13 +213,13 @@ protected:
     if (is_right) {
       return;
     }
-    const pinlane::error error(status);
-    if (m_without_threads) {
-      throw error; // it may have needed one
+    const std::string message = status == PINLANE_STATUS_OK ? "" : pinlane_last_error();
+    if (m_without_threads && status != PINLANE_STATUS_OK) {
+      throw pinlane::error(status); // it may have needed one
     }
     std::fprintf(stderr, "%s: %s, not %s: %s\n", call, pinlane_status_name(status),
                  pinlane_status_name(wrong.empty() ? PINLANE_STATUS_OK : wrong.front()),
-                 error.what());
+                 message.c_str());
     throw mismatch{"a call ended in a wrong way"};
   }
 
