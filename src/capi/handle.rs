@@ -46,18 +46,16 @@ pub(super) use handle_type;
 
 #[inline(always)]
 fn encode<H: Kind>(entry: Entry) -> *mut H {
-    let tag = 0x80 | u64::from(H::NUMBER);
-    let value = tag << 56 | u64::from(entry.generation) << 32 | u64::from(entry.index);
-    std::ptr::without_provenance_mut(value as usize)
+    std::ptr::without_provenance_mut(entry.bits() as usize)
 }
 
 /// The entry that a handle names, if it has its type's tag.
 #[inline(always)]
 fn decode<H: Kind>(handle: *const H) -> Result<Entry, Miss> {
-    let value = handle.addr() as u64;
-    let tagged = value >> 56 == (0x80 | u64::from(H::NUMBER));
-    let (generation, index) = ((value >> 32) as u32 & 0x00ff_ffff, value as u32);
-    if tagged { Ok(Entry { index, generation }) } else { Err(Miss::Invalid) }
+    match Entry::of::<H>(handle.addr() as u64) {
+        Some(entry) => Ok(entry),
+        None => Err(Miss::Invalid),
+    }
 }
 
 /// The process that made the first handle. In a forked child, other threads' calls never continue,

@@ -284,10 +284,14 @@ pub unsafe extern "C" fn pinlane_pool_deallocate(
     memory: *mut c_void,
 ) -> pinlane_status {
     freeing("pinlane_pool_deallocate", || {
-        if memory.is_null() || handle::check_process().is_err() {
+        if memory.is_null() {
             return Ok(());
         }
-        handle::get(pool)?.deallocate_raw("pinlane_pool_deallocate", memory.cast_const().cast())
+        match handle::get(pool) {
+            Ok(pool) => pool.deallocate_raw("pinlane_pool_deallocate", memory.cast_const().cast()),
+            Err(_) if handle::check_process().is_err() => Ok(()),
+            Err(error) => Err(error),
+        }
     })
 }
 

@@ -22,6 +22,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::{Range, RangeBounds};
+use std::sync::Arc;
 
 use bytemuck::Pod;
 
@@ -55,8 +56,17 @@ impl Drop for PinnedRegion {
         // SAFETY: `block` is taken once, here, and not used afterwards.
         let block = unsafe { ManuallyDrop::take(&mut self.block) };
         sanitizer::release(block.ptr().addr().get());
-        drop(block.give_back());
+        if let Some(owner) = block.give_back() {
+            end(owner);
+        }
     }
+}
+
+/// The buffer was its owner's last. Out of line: a drop that usually ends nothing would pass the
+/// owner through memory.
+#[cold]
+fn end(owner: Arc<dyn BlockOwner>) {
+    drop(owner);
 }
 
 /// Page-locked memory that a copy names, without its type: where to record its uses. A [`BlockRef`]

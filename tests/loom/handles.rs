@@ -20,6 +20,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Mutex;
 use loom::thread;
 
+use self::home::AtHome;
 use self::records::{Name, Place, Record, Records};
 use self::slot::{ALONE, Access, Freed, Miss, NOBODY, SHARED, Slot};
 use crate::explore;
@@ -87,7 +88,7 @@ struct Inside<'a> {
 }
 
 fn name(generation: u32) -> Name {
-    Name::new(1, generation, 0)
+    Name::new(1 << 56 | u64::from(generation) << 32)
 }
 
 impl Table {
@@ -153,7 +154,11 @@ impl<'a> User<'a> {
                 Err(miss) => (Err(miss), false),
             }
         } else {
-            home::free(slot, generation, name(generation), Some(self.here), || records)
+            let (name, here) = (name(generation), Some(self.here));
+            match home::free_at_home(slot, generation, name, here) {
+                AtHome::Freed => (Ok(()), true),
+                other => home::free(slot, generation, name, here, || records, other),
+            }
         };
         if last {
             self.end();

@@ -140,50 +140,62 @@ fn come<'r, T>(
     if uses == Uses::NONE {
         slot.end_home(generation);
     }
-    if uses.have(FREEING.mark) { Err(Miss::Invalid) } else { Ok(uses) }
+    if uses.have(FREEING.mark()) { Err(Miss::Invalid) } else { Ok(uses) }
 }
 
-/// Frees an object. Only one of several calls succeeds. True if the caller has to drop the object,
-/// because no call is inside it.
+/// What [`free_at_home`] has done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum AtHome {
+    /// The object is freed, and the caller has to drop it.
+    Freed,
+    /// Nothing. Meanwhile another call may have freed the object, and left it to this one.
+    Ended,
+    /// Nothing.
+    Away,
+}
+
+/// Frees an object that the calling thread is at home with and no call is inside of. Otherwise the
+/// caller must call [`free`].
 #[inline(always)]
+pub fn free_at_home<T>(
+    slot: &Slot<T>,
+    generation: u32,
+    name: Name,
+    here: Option<&'static Record>,
+) -> AtHome {
+    if let Some(here) = here
+        && let Some(token) = at_home(slot, generation, here)
+        && let Some(vacant) = here.vacant_outside(name)
+    {
+        let place = here.announce(vacant, name, FREEING);
+        if here.home() == token {
+            // SAFETY: no call is inside: this thread's places and the word show that. No call gets
+            // in or frees the slot, because a thread that ends the home sees the place.
+            unsafe { slot.take_at_home(generation) };
+            place.vacate();
+            return AtHome::Freed;
+        }
+        place.vacate();
+        return AtHome::Ended;
+    }
+    AtHome::Away
+}
+
+/// Frees an object, after [`free_at_home`] has not. Only one of several calls succeeds. True if the
+/// caller has to drop the object, because no call is inside it.
 pub fn free<'r, T>(
     slot: &Slot<T>,
     generation: u32,
     name: Name,
     here: Option<&'static Record>,
     records: impl Fn() -> &'r Records,
+    before: AtHome,
 ) -> (Result<(), Miss>, bool) {
-    if let Some(here) = here
-        && let Some(token) = at_home(slot, generation, here)
-        && let (Uses::NONE, Some(vacant)) = here.look(name)
+    if before == AtHome::Ended
+        && let Some(freed) = slot.freed(generation)
     {
-        let place = here.announce(vacant, name, FREEING);
-        let still = here.home() == token;
-        if still {
-            // SAFETY: no call is inside: this thread's places and the word show that. No call gets
-            // in or frees the slot, because a thread that ends the home sees the place.
-            unsafe { slot.take_at_home(generation) };
-        }
-        place.vacate();
-        if still {
-            return (Ok(()), true);
-        }
-        // Another call may have freed the object, and left it to this one.
-        if let Some(freed) = slot.freed(generation) {
-            return (Err(Miss::Invalid), take(slot, freed, name, records()));
-        }
+        return (Err(Miss::Invalid), take(slot, freed, name, records()));
     }
-    free_counted(slot, generation, name, here, records)
-}
-
-#[inline(never)]
-fn free_counted<'r, T>(
-    slot: &Slot<T>,
-    generation: u32,
-    name: Name,
-    here: Option<&'static Record>,
-    records: impl Fn() -> &'r Records,
-) -> (Result<(), Miss>, bool) {
     let uses = match come(slot, generation, name, here, &records) {
         Ok(uses) => uses,
         Err(miss) => return (Err(miss), false),

@@ -1,7 +1,7 @@
 //! Tables of handles, which map numbers to Rust objects.
 //!
 //! ```text
-//!   table: chunks of 64, 128, 256, ... slots, allocated as they are needed
+//!   table: chunks of 1024, 2048, 4096, ... slots, allocated as they are needed
 //!     slot     an object, its generation, and a count of the calls that use it
 //!     records  for each thread: the objects that it is inside
 //!     inside   calls on objects that many threads use at once
@@ -30,6 +30,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use self::home::AtHome;
 use self::records::{Name, Place, Record, Records};
 pub(super) use self::slot::Miss;
 use self::slot::{ALONE, Access, Freed, NOBODY, SHARED, Slot};
@@ -39,7 +40,7 @@ use crate::sync::CachePadded;
 /// How many objects a slot has in succession. Then it is retired.
 const GENERATIONS: u32 = 1 << 24;
 /// The slots of the first chunk. Each chunk has twice as many as the one before.
-const FIRST: usize = 64;
+const FIRST: usize = if cfg!(test) { 64 } else { 1024 };
 /// A chunk's number is the logarithm of its slots. So the first numbers have no chunk.
 const CHUNKS: usize = u32::BITS as usize + 1;
 
@@ -64,11 +65,45 @@ pub(super) struct Table<K: Kind> {
     vacant: CachePadded<Vacant>,
 }
 
-/// The entry that a handle names.
+/// The entry that a handle names, as the bits of the handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) index: u32,
-    pub(super) generation: u32,
+pub(super) struct Entry(u64);
+
+impl Entry {
+    #[inline(always)]
+    pub(super) const fn new<K: Kind>(generation: u32, index: u32) -> Self {
+        Entry(tag::<K>() << 56 | (generation as u64) << 32 | index as u64)
+    }
+
+    /// `None` if the bits do not have the type's tag.
+    #[inline(always)]
+    pub(super) fn of<K: Kind>(bits: u64) -> Option<Self> {
+        if bits >> 56 == tag::<K>() { Some(Entry(bits)) } else { None }
+    }
+
+    #[inline(always)]
+    pub(super) fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    #[inline(always)]
+    fn generation(self) -> u32 {
+        (self.0 >> 32) as u32 & (GENERATIONS - 1)
+    }
+
+    #[inline(always)]
+    fn name(self) -> Name {
+        Name::new(self.0)
+    }
+}
+
+const fn tag<K: Kind>() -> u64 {
+    0x80 | K::NUMBER as u64
 }
 
 fn records() -> &'static Records {
@@ -93,36 +128,57 @@ impl<K: Kind> Table<K> {
 
     #[inline(always)]
     fn slot(&'static self, index: u32) -> Result<&'static Slot<K::Object>, Miss> {
-        let (chunk, at) = place(index);
-        let chunk = self.chunks[chunk].load(Ordering::Acquire);
-        if chunk.is_null() {
-            return Err(Miss::Invalid);
+        // Usually in the first chunk. Many processors take a dozen steps to find the chunk of
+        // another.
+        let at = index as usize;
+        let slot = if at < FIRST { self.slot_of(FIRST.ilog2() as usize, at) } else { self.far(at) };
+        match slot {
+            Some(slot) => Ok(slot),
+            None => Err(Miss::Invalid),
         }
-        // SAFETY: an allocated chunk has `1 << number` slots and is never freed, and `at` is
-        // less.
-        Ok(unsafe { &*chunk.add(at) })
+    }
+
+    #[cold]
+    fn far(&'static self, index: usize) -> Option<&'static Slot<K::Object>> {
+        let (chunk, at) = place(index);
+        self.slot_of(chunk, at)
+    }
+
+    /// The slot at `at` in a chunk, if that has been allocated. `at` is less than `1 << chunk`.
+    #[inline(always)]
+    fn slot_of(&'static self, chunk: usize, at: usize) -> Option<&'static Slot<K::Object>> {
+        let slots = self.chunks[chunk].load(Ordering::Acquire);
+        if slots.is_null() {
+            return None;
+        }
+        debug_assert!(at < 1 << chunk);
+        // SAFETY: an allocated chunk has `1 << number` slots and is never freed, and `at` is less.
+        Some(unsafe { &*slots.add(at) })
     }
 
     /// Allocates the chunks up to the slot `index`. A slot of zero bytes is vacant, and the system
-    /// gives zeroed memory without touching it.
+    /// gives zeroed memory without touching it, unless it has to align it.
     #[cold]
     fn make(&self, index: u32) {
-        let (last, _) = place(index);
-        let first = FIRST.ilog2() as usize;
+        let (first, (last, _)) = (FIRST.ilog2() as usize, place(index as usize));
         for (number, chunk) in self.chunks.iter().enumerate().take(last + 1).skip(first) {
             if !chunk.load(Ordering::Relaxed).is_null() {
                 continue;
             }
-            let layout = Layout::array::<Slot<K::Object>>(1 << number).expect("fits in memory");
+            let align = align_of::<Slot<K::Object>>();
+            let bytes = (size_of::<Slot<K::Object>>() << number).checked_add(align);
+            let layout = bytes.and_then(|bytes| Layout::array::<u8>(bytes).ok());
+            let layout = layout.expect("fits in memory");
             // SAFETY: the layout is not empty.
-            let slots = unsafe { alloc_zeroed(layout) }.cast::<Slot<K::Object>>();
-            if slots.is_null() {
+            let memory = unsafe { alloc_zeroed(layout) };
+            if memory.is_null() {
                 handle_alloc_error(layout);
             }
+            let slots = memory.map_addr(|at| at.next_multiple_of(align)).cast();
             let (set, fail) = (Ordering::Release, Ordering::Relaxed);
             if chunk.compare_exchange(ptr::null_mut(), slots, set, fail).is_err() {
                 // SAFETY: just allocated with that layout, and not published.
-                unsafe { dealloc(slots.cast(), layout) };
+                unsafe { dealloc(memory, layout) };
             }
         }
     }
@@ -136,7 +192,8 @@ impl<K: Kind> Table<K> {
         notes: [usize; 2],
     ) -> Entry {
         let here = here();
-        let index = self.vacant.take(here, K::NUMBER, |last| self.make(last));
+        // It captures nothing, which would have to be in memory.
+        let index = self.vacant.take(here, K::NUMBER, |last| K::table().make(last));
         let slot = self.slot(index).expect("its chunk was made");
         let home = match here {
             Some(here) if !K::SHARED => here.home(),
@@ -144,13 +201,13 @@ impl<K: Kind> Table<K> {
         };
         // SAFETY: the slot is vacant, and only this call has it.
         let generation = unsafe { slot.fill(object, notes, home) };
-        Entry { index, generation }
+        Entry::new::<K>(generation, index)
     }
 
     /// The numbers that an entry was made with, even while other calls use its object.
     #[inline(always)]
     pub(super) fn notes(&'static self, entry: Entry) -> Result<[usize; 2], Miss> {
-        self.slot(entry.index)?.notes(entry.generation).ok_or(Miss::Invalid)
+        self.slot(entry.index())?.notes(entry.generation()).ok_or(Miss::Invalid)
     }
 
     /// The object of an entry, for a call with this kind of access.
@@ -159,13 +216,13 @@ impl<K: Kind> Table<K> {
         &'static self,
         entry: Entry,
     ) -> Result<Call<K, SHARES>, Miss> {
-        let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
+        let (slot, name) = (self.slot(entry.index())?, entry.name());
         let here = record();
         let inside = if K::SHARED {
             assert!(SHARES, "calls on it are never exclusive");
-            inside::enter(slot, entry.generation, name, here)
+            inside::enter(slot, entry.generation(), name, here)
         } else {
-            home::enter(slot, entry.generation, name, access(SHARES), here, records)
+            home::enter(slot, entry.generation(), name, access(SHARES), here, records)
         };
         match inside {
             Ok(place) => Ok(Call { slot, entry, place, here: PhantomData }),
@@ -182,8 +239,8 @@ impl<K: Kind> Table<K> {
         entry: Entry,
     ) -> Result<Counted<Call<K, SHARES>>, Miss> {
         const { assert!(!K::SHARED, "calls on it are in their threads' records") };
-        let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
-        home::enter_counted(slot, entry.generation, name, access(SHARES), record(), records)?;
+        let (slot, name) = (self.slot(entry.index())?, entry.name());
+        home::enter_counted(slot, entry.generation(), name, access(SHARES), record(), records)?;
         Ok(Counted(Call { slot, entry, place: None, here: PhantomData }))
     }
 
@@ -201,26 +258,47 @@ impl<K: Kind> Table<K> {
         entry: Entry,
         wanted: impl FnOnce([usize; 2]) -> bool,
     ) -> Result<bool, Miss> {
-        let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
+        let (slot, name) = (self.slot(entry.index())?, entry.name());
         // These are the entry's notes, or the entry has ended and nothing is freed.
         if !wanted(slot.some_notes()) {
             return Ok(false);
         }
+        let before = if K::SHARED {
+            AtHome::Away
+        } else {
+            home::free_at_home(slot, entry.generation(), name, record())
+        };
+        if before == AtHome::Freed {
+            self.end(slot, entry);
+            return Ok(true);
+        }
+        match self.remove_away(slot, entry, before) {
+            Ok(()) => Ok(true),
+            Err(miss) => Err(miss),
+        }
+    }
+
+    /// Ends an entry that could not be freed at home.
+    #[inline(never)]
+    fn remove_away(
+        &'static self,
+        slot: &Slot<K::Object>,
+        entry: Entry,
+        before: AtHome,
+    ) -> Result<(), Miss> {
+        let (generation, name) = (entry.generation(), entry.name());
         let (freed, last) = if K::SHARED {
-            match inside::free(slot, entry.generation, name, records()) {
+            match inside::free(slot, generation, name, records()) {
                 Ok(last) => (Ok(()), last),
                 Err(miss) => (Err(miss), false),
             }
         } else {
-            home::free(slot, entry.generation, name, record(), records)
+            home::free(slot, generation, name, record(), records, before)
         };
         if last {
             self.end(slot, entry);
         }
-        match freed {
-            Ok(()) => Ok(true),
-            Err(miss) => Err(miss),
-        }
+        freed
     }
 
     /// Drops the object of a slot that was freed, unless a call is inside: then that call drops it.
@@ -233,7 +311,7 @@ impl<K: Kind> Table<K> {
 
     #[cold]
     fn take(&'static self, slot: &Slot<K::Object>, entry: Entry, freed: Freed) {
-        let name = name::<K>(entry);
+        let name = entry.name();
         let last = if K::SHARED {
             inside::take(slot, freed, name, records())
         } else {
@@ -249,20 +327,14 @@ impl<K: Kind> Table<K> {
     fn end(&'static self, slot: &Slot<K::Object>, entry: Entry) {
         // SAFETY: this call has taken the object.
         if unsafe { slot.vacate(GENERATIONS) } {
-            self.vacant.give(K::NUMBER, entry.index);
+            self.vacant.give(K::NUMBER, entry.index());
         }
     }
 }
 
-#[inline(always)]
-fn name<K: Kind>(entry: Entry) -> Name {
-    Name::new(K::NUMBER, entry.generation, entry.index)
-}
-
 /// The chunk of a slot, and the slot's place in it.
-#[inline(always)]
-fn place(index: u32) -> (usize, usize) {
-    let number = index as usize + FIRST;
+fn place(index: usize) -> (usize, usize) {
+    let number = index + FIRST;
     let top = number.ilog2() as usize;
     (top, number & !(1 << top))
 }
@@ -290,7 +362,7 @@ const fn access(shares: bool) -> Access {
 impl<K: Kind, const SHARES: bool> Drop for Call<K, SHARES> {
     #[inline(always)]
     fn drop(&mut self) {
-        let freed = inside::leave(self.slot, self.entry.generation, access(SHARES), &self.place);
+        let freed = inside::leave(self.slot, self.entry.generation(), access(SHARES), &self.place);
         K::table().finish(self.slot, self.entry, freed);
     }
 }
@@ -331,7 +403,7 @@ impl<K: Kind> Alone<K> {
         // SAFETY: just taken.
         let (object, again) = unsafe { call.slot.empty(GENERATIONS) };
         if again {
-            K::table().vacant.give(K::NUMBER, call.entry.index);
+            K::table().vacant.give(K::NUMBER, call.entry.index());
         }
         object
     }
@@ -345,8 +417,8 @@ impl<K: Kind> Counted<Inside<K>> {
     pub(super) fn upgrade(self) -> Result<Counted<Alone<K>>, (Self, Miss)> {
         let Call { slot, entry, .. } = &self.0;
         let (slot, entry) = (*slot, *entry);
-        let name = name::<K>(entry);
-        match home::upgrade_counted(slot, entry.generation, name, record(), records) {
+        let name = entry.name();
+        match home::upgrade_counted(slot, entry.generation(), name, record(), records) {
             Ok(()) => {
                 std::mem::forget(self); // the slot counts the new call in its place
                 Ok(Counted(Call { slot, entry, place: None, here: PhantomData }))

@@ -26,8 +26,9 @@ const AWAY: u64 = NOBODY + 1;
 pub struct Name(u64);
 
 impl Name {
-    pub const fn new(table: u8, generation: u32, index: u32) -> Self {
-        Name(((table as u64) << 56 | (generation as u64) << 32 | index as u64) << 2)
+    /// Of the bits of a handle. The two highest, which are lost, are the same in each.
+    pub const fn new(bits: u64) -> Self {
+        Name(bits << 2)
     }
 }
 
@@ -51,7 +52,7 @@ impl Uses {
 
     #[inline(always)]
     pub fn conflict_with(self, access: Access) -> bool {
-        self.0 & access.excludes != 0
+        self.0 & access.excludes() != 0
     }
 }
 
@@ -207,28 +208,56 @@ impl Record {
         self.home() == AWAY
     }
 
+    /// Whether the calling thread, which has this record, is inside nothing, as usual.
+    #[inline(always)]
+    fn is_vacant(&self) -> bool {
+        // If it is inside something, the first place usually says so.
+        let [first, others @ ..] = &self.places;
+        first.load(Ordering::Relaxed) == 0
+            && others.iter().fold(0, |all, place| all | place.load(Ordering::Relaxed)) == 0
+    }
+
+    /// A vacant place, if the calling thread, which has this record, is not inside the object.
+    #[inline(always)]
+    pub fn vacant_outside(&'static self, name: Name) -> Option<&'static AtomicU64> {
+        if self.is_vacant() { self.places.first() } else { self.vacant_beside(name) }
+    }
+
+    #[cold]
+    fn vacant_beside(&'static self, name: Name) -> Option<&'static AtomicU64> {
+        match self.look(name) {
+            (Uses::NONE, vacant) => vacant,
+            _ => None,
+        }
+    }
+
     /// How the calling thread, which has this record, uses an object, and a vacant place.
     #[inline(always)]
     pub fn look(&'static self, name: Name) -> (Uses, Option<&'static AtomicU64>) {
-        // Usually the thread is inside nothing.
-        if self.places.iter().fold(0, |all, place| all | place.load(Ordering::Relaxed)) == 0 {
+        if self.is_vacant() {
             return (Uses::NONE, self.places.first());
         }
-        let (mut uses, mut vacant) = (Uses::NONE, None);
+        let mut vacant = None;
         for place in self.places.iter().rev() {
             match place.load(Ordering::Relaxed) {
                 0 => vacant = Some(place),
-                found if (found ^ name.0) >> 2 == 0 => uses = uses | Uses::of(found, name),
+                found if (found ^ name.0) >> 2 == 0 => return self.look_inside(name),
                 _ => {}
             }
         }
-        (uses, vacant)
+        (Uses::NONE, vacant)
+    }
+
+    /// As [`look`](Self::look), for an object that the thread is inside of.
+    #[cold]
+    fn look_inside(&'static self, name: Name) -> (Uses, Option<&'static AtomicU64>) {
+        (self.uses(name), self.first_vacant())
     }
 
     /// Notes in that vacant place that the calling thread is about to use an object.
     #[inline(always)]
     pub fn announce(&self, place: &'static AtomicU64, name: Name, access: Access) -> Place {
-        place.store(name.0 | access.mark, Ordering::Relaxed);
+        place.store(name.0 | access.mark(), Ordering::Relaxed);
         self.fences.light();
         Place { place, fences: self.fences }
     }

@@ -32,26 +32,41 @@ const HOMELESS: u64 = 1 << 28;
 const USERS: u64 = (HOMELESS - 1) | EXCLUSIVE;
 const GENERATION: u64 = !0 << 32;
 
-/// How a call uses an object. Its constants are not `pub`, because cbindgen would put the type into
-/// the header.
+/// How a call uses an object: its mark in a [record](super::records), 1 to 3. A byte, which is
+/// passed in a register. Its constants are not `pub`, because cbindgen would put the type into the
+/// header.
 #[derive(Clone, Copy)]
-pub struct Access {
-    /// The counts in the word that conflict with it.
-    conflicts: u64,
-    /// What the call adds to the word.
-    counts: u64,
-    /// Its mark in a [record](super::records), 1 to 3.
-    pub mark: u64,
-    /// The marks in records that conflict with it, as bit numbers.
-    pub excludes: u8,
-}
+pub struct Access(u8);
 
-pub(super) const SHARED: Access =
-    Access { conflicts: EXCLUSIVE, counts: 1, mark: 1, excludes: 0b1100 };
-pub(super) const ALONE: Access =
-    Access { conflicts: USERS, counts: EXCLUSIVE, mark: 2, excludes: 0b1110 };
+pub(super) const SHARED: Access = Access(1);
+pub(super) const ALONE: Access = Access(2);
 /// Never counted in the word.
-pub(super) const FREEING: Access = Access { mark: 3, ..ALONE };
+pub(super) const FREEING: Access = Access(3);
+
+impl Access {
+    const fn is_shared(self) -> bool {
+        self.0 == SHARED.0
+    }
+
+    /// The counts in the word that conflict with it.
+    const fn conflicts(self) -> u64 {
+        if self.is_shared() { EXCLUSIVE } else { USERS }
+    }
+
+    /// What the call adds to the word.
+    const fn counts(self) -> u64 {
+        if self.is_shared() { 1 } else { EXCLUSIVE }
+    }
+
+    pub const fn mark(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// The marks in records that conflict with it, as bit numbers.
+    pub const fn excludes(self) -> u8 {
+        if self.is_shared() { 0b1100 } else { 0b1110 }
+    }
+}
 
 /// Instead of a token: the slot is not part of a thread's home.
 pub(super) const NOBODY: u64 = 0;
@@ -186,8 +201,8 @@ impl<T> Slot<T> {
     #[inline(always)]
     pub fn enter(&self, generation: u32, access: Access) -> Result<(), Miss> {
         let entered = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
-            let may = is_live(word, generation) && word & access.conflicts == 0;
-            may.then(|| word + access.counts)
+            let may = is_live(word, generation) && word & access.conflicts() == 0;
+            may.then(|| word + access.counts())
         });
         match entered {
             Ok(_) => Ok(()),
@@ -199,8 +214,8 @@ impl<T> Slot<T> {
     /// Turns the one shared call that the word counts into an exclusive one.
     pub fn upgrade(&self, generation: u32) -> Result<(), Miss> {
         let upgraded = self.word.fetch_update(Ordering::Acquire, Ordering::Relaxed, |word| {
-            let only = is_live(word, generation) && word & USERS == SHARED.counts;
-            only.then(|| word - SHARED.counts + ALONE.counts)
+            let only = is_live(word, generation) && word & USERS == SHARED.counts();
+            only.then(|| word - SHARED.counts() + ALONE.counts())
         });
         match upgraded {
             Ok(_) => Ok(()),
@@ -216,7 +231,7 @@ impl<T> Slot<T> {
     ///
     /// * The word counts an exclusive call.
     pub unsafe fn downgrade(&self) {
-        self.word.fetch_sub(ALONE.counts - SHARED.counts, Ordering::Release);
+        self.word.fetch_sub(ALONE.counts() - SHARED.counts(), Ordering::Release);
     }
 
     /// Stops counting the call. True if the slot has been [freed](Self::freed): then the caller
@@ -224,7 +239,7 @@ impl<T> Slot<T> {
     #[inline]
     #[must_use]
     pub fn leave(&self, access: Access) -> bool {
-        self.word.fetch_sub(access.counts, Ordering::AcqRel) & FREED != 0
+        self.word.fetch_sub(access.counts(), Ordering::AcqRel) & FREED != 0
     }
 
     /// Ends the generation. Only one of several threads succeeds. When no call is inside,
@@ -239,11 +254,11 @@ impl<T> Slot<T> {
 
     /// What [`take`](Self::take) needs, if that generation has been freed and the word counts no
     /// user. `None` for a later generation, whose calls the caller has not checked.
-    #[inline]
+    #[inline(always)]
     pub fn freed(&self, generation: u32) -> Option<Freed> {
         let word = self.word.load(Ordering::Acquire);
-        let freed = u64::from(generation) << 32 | FREED;
-        (word & !HOMELESS == freed).then_some(Freed(word))
+        // Every call asks when it leaves. Usually the answer takes one test.
+        if word & FREED == 0 { None } else { freed_in(word, generation) }
     }
 
     /// Takes the object of a slot that has been freed. False if another thread has taken it.
@@ -343,6 +358,12 @@ impl<T> Slot<T> {
     pub fn skip_to(&self, generation: u32) {
         self.word.store(u64::from(generation) << 32, Ordering::Relaxed);
     }
+}
+
+#[cold]
+fn freed_in(word: u64, generation: u32) -> Option<Freed> {
+    let freed = u64::from(generation) << 32 | FREED;
+    (word & !HOMELESS == freed).then_some(Freed(word))
 }
 
 /// The word of a slot that is live, has a home, and counts no call.

@@ -40,6 +40,11 @@ impl<K: Kind<Object = Arc<u32>>> Table<K> {
     }
 }
 
+/// An entry of that table.
+fn entry_of<K: Kind>(_: &'static Table<K>, generation: u32, index: u32) -> Entry {
+    Entry::new::<K>(generation, index)
+}
+
 #[test]
 fn a_freed_entry_stays_invalid_when_its_slot_is_used_again() {
     let table = kind!(16, false);
@@ -47,12 +52,13 @@ fn a_freed_entry_stays_invalid_when_its_slot_is_used_again() {
     assert_eq!((**table.share(first).expect("live"), table.notes(first)), (1, Ok([11, 0])));
     table.remove(first).expect("live");
     let second = table.add(Arc::new(2), 22);
-    assert_eq!((first.index, first.generation + 1), (second.index, second.generation));
+    let next = (first.index(), first.generation() + 1);
+    assert_eq!(next, (second.index(), second.generation()));
     assert_eq!(table.share(first).err(), Some(Miss::Invalid));
     assert_eq!(table.have(first).err(), Some(Miss::Invalid));
     assert_eq!(table.remove(first), Err(Miss::Invalid));
     assert_eq!((table.notes(first), table.notes(second)), (Err(Miss::Invalid), Ok([22, 0])));
-    let never = Entry { index: u32::MAX, generation: 0 };
+    let never = entry_of(table, 0, u32::MAX);
     assert_eq!(table.share(never).err(), Some(Miss::Invalid));
 }
 
@@ -61,11 +67,11 @@ fn a_slot_whose_generations_are_used_up_is_retired() {
     let table = kind!(17, false);
     let entry = table.add(Arc::new(0), 0);
     table.remove(entry).expect("live");
-    table.slot(entry.index).expect("made").skip_to(GENERATIONS - 1);
+    table.slot(entry.index()).expect("made").skip_to(GENERATIONS - 1);
     let last = table.add(Arc::new(1), 0);
-    assert_eq!((last.index, last.generation), (entry.index, GENERATIONS - 1));
+    assert_eq!((last.index(), last.generation()), (entry.index(), GENERATIONS - 1));
     table.remove(last).expect("live");
-    assert_ne!(table.add(Arc::new(2), 0).index, entry.index);
+    assert_ne!(table.add(Arc::new(2), 0).index(), entry.index());
     assert_eq!(table.share(last).err(), Some(Miss::Invalid));
 }
 
@@ -99,7 +105,7 @@ fn kept_from_stale_handles<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>)
     table.remove(stale).expect("live");
     let object = Arc::new(2);
     let entry = table.add(object.clone(), 0);
-    assert_eq!(stale.index, entry.index);
+    assert_eq!(stale.index(), entry.index());
     let inside = table.share(entry).expect("live");
     table.remove(entry).expect("live");
     assert_eq!(table.share(stale).err(), Some(Miss::Invalid));
@@ -244,7 +250,7 @@ fn threads_that_end_leave_their_slots_to_others() {
             let work = || {
                 let entries: Vec<_> = (0..100).map(|n| table.add(Arc::new(n), 0)).collect();
                 for entry in entries {
-                    highest.fetch_max(entry.index, Ordering::Relaxed);
+                    highest.fetch_max(entry.index(), Ordering::Relaxed);
                     drop(table.share(entry).expect("live"));
                     table.remove(entry).expect("live");
                 }
@@ -275,16 +281,14 @@ fn raced<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>) {
             random ^= random << 5;
             let at = &window[random as usize % WINDOW];
             // Two reads: entries may be stale, or mixtures that never existed.
-            let entry = Entry {
-                index: at[0].load(Ordering::Relaxed),
-                generation: at[1].load(Ordering::Relaxed),
-            };
+            let [index, generation] = [0, 1].map(|part: usize| at[part].load(Ordering::Relaxed));
+            let entry = Entry::new::<K>(generation, index);
             match (random >> 8) % 8 {
                 0 => {
                     let number = made.fetch_add(1, Ordering::Relaxed);
                     let entry = table.add(Arc::new(number), number as usize);
-                    at[0].store(entry.index, Ordering::Relaxed);
-                    at[1].store(entry.generation, Ordering::Relaxed);
+                    at[0].store(entry.index(), Ordering::Relaxed);
+                    at[1].store(entry.generation(), Ordering::Relaxed);
                 }
                 1 => drop(table.remove(entry).map(|()| freed.fetch_add(1, Ordering::Relaxed))),
                 2 if !K::SHARED => {

@@ -29,8 +29,9 @@ impl PinnedPool {
         self.allocate_by(operation, bytes, align, Patience::Devices)
     }
 
-    /// As [`allocate_raw`](Self::allocate_raw), with another patience, and its errors.
-    #[inline]
+    /// As [`allocate_raw`](Self::allocate_raw), with another patience, and its errors. Inlined,
+    /// because the result would be returned in memory.
+    #[inline(always)]
     pub(crate) fn allocate_by(
         &self,
         operation: &'static str,

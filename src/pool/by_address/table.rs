@@ -111,10 +111,16 @@ impl AddressTable {
     }
 
     /// Removes the size of a block that has just been taken out of its entry.
+    #[inline(always)]
     pub(crate) fn forget_size(&self, block: &Block) {
         if block.class.is_none() {
-            self.large.lock().remove(&block.ptr().addr().get());
+            self.forget_large(block.ptr().addr().get());
         }
+    }
+
+    #[cold]
+    fn forget_large(&self, address: usize) {
+        self.large.lock().remove(&address);
     }
 
     /// The start and the size of the allocation that `address` lies in.
