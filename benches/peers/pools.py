@@ -52,10 +52,13 @@ class Compiled:
 class Torch(Compiled):
     """An extension module that PyTorch compiles and keeps in the build folder."""
 
-    name = "torch"
+    def __init__(self, options, name="torch", settings=""):
+        self.build_folder, self.sizes = options.build / name, options.sizes
+        self.name, self.settings = name, settings
 
-    def __init__(self, options):
-        self.build_folder, self.sizes = options.build / "torch", options.sizes
+    def measure(self):
+        for line in super().measure():
+            yield {**line, "peer": self.name} if "peer" in line else line
 
     def build(self):
         self.build_folder.mkdir(parents=True, exist_ok=True)
@@ -68,7 +71,8 @@ class Torch(Compiled):
         # ninja is often installed beside the Python of a virtual environment and nowhere else.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         return command([sys.executable, HERE / "pools.py", job, "--build", self.build_folder,
-                        "--sizes", self.sizes], seconds, {"PATH": path})
+                        "--sizes", self.sizes], seconds,
+                       {"PATH": path, "PYTORCH_CUDA_ALLOC_CONF": self.settings})
 
 
 class Rmm(Compiled):
@@ -124,7 +128,7 @@ def torch_child():
     if options.job == "build":
         print(torch.__version__)
         return
-    torch.ones(1, device="cuda")
+    torch.ones(1, device="cuda")  # reads the allocator's settings
     if options.job == "all":
         module.all(str(options.sizes))
     else:

@@ -2,7 +2,7 @@
 //! page-locked memory and on the device.
 
 use pinlane::batch::{Downloads, Parts, Route, Uploads};
-use pinlane::{DeviceBuf, DeviceSliceMut, ErrorKind, PinnedBuf, Result, Stream};
+use pinlane::{DeviceBuf, ErrorKind, PinnedBuf, Result, Stream};
 
 use super::Bench;
 use super::common::cuda::Way;
@@ -150,62 +150,34 @@ impl Blocks {
     }
 
     fn uploads(&mut self, kind: Kind, count: usize) -> Result<Uploads<'_>> {
-        let mut gpu =
-            device_blocks(&mut self.gpu, self.bytes, self.on_device)?.into_iter().take(count);
-        let (bytes, stride) = (self.bytes, self.stride);
+        let (bytes, stride, on_device) = (self.bytes, self.stride, self.on_device);
+        let gpu =
+            self.gpu.iter_mut().flat_map(|buffer| buffer.as_slice_mut().chunks_mut(on_device));
+        let gpu = gpu.map(|block| -> Result<_> { Ok(block.split_at_mut(bytes)?.0) }).take(count);
         match kind {
-            Kind::Pageable(_) => Ok(self.host.iter().zip(gpu).collect()),
+            Kind::Pageable(_) => gpu.zip(&self.host).map(|(gpu, host)| Ok((host, gpu?))).collect(),
             Kind::Pinned(_) => {
-                let mut list = Uploads::new();
-                for buffer in &self.pinned {
-                    for at in (0..buffer.len()).step_by(stride) {
-                        let Some(to) = gpu.next() else { break };
-                        list.push((buffer.slice(at..at + bytes)?, to));
-                    }
-                }
-                Ok(list)
+                let host = self.pinned.iter().flat_map(|buffer| buffer.as_slice().chunks(stride));
+                gpu.zip(host).map(|(gpu, host)| Ok((host.slice(..bytes)?, gpu?))).collect()
             }
         }
     }
 
     fn downloads(&mut self, kind: Kind, count: usize) -> Result<Downloads<'_>> {
-        let (bytes, stride) = (self.bytes, self.on_device);
-        let gpu = self.gpu.iter().flat_map(|buffer| {
-            (0..buffer.len()).step_by(stride).map(move |at| buffer.slice(at..at + bytes))
-        });
-        let gpu: Vec<_> = gpu.take(count).collect::<Result<_>>()?;
+        let (bytes, stride, on_device) = (self.bytes, self.stride, self.on_device);
+        let gpu = self.gpu.iter().flat_map(|buffer| buffer.as_slice().chunks(on_device));
+        let gpu = gpu.map(|block| block.slice(..bytes)).take(count);
         match kind {
-            Kind::Pageable(_) => Ok(gpu.into_iter().zip(&mut self.host).collect()),
+            Kind::Pageable(_) => {
+                gpu.zip(&mut self.host).map(|(gpu, host)| Ok((gpu?, host))).collect()
+            }
             Kind::Pinned(_) => {
-                let mut pinned = Vec::with_capacity(self.host.len());
-                for buffer in &mut self.pinned {
-                    let mut rest = buffer.as_slice_mut();
-                    while !rest.is_empty() {
-                        let (part, behind) = rest.split_at_mut(self.stride)?;
-                        pinned.push(part.split_at_mut(bytes)?.0);
-                        rest = behind;
-                    }
-                }
-                Ok(gpu.into_iter().zip(pinned).collect())
+                let host = self
+                    .pinned
+                    .iter_mut()
+                    .flat_map(|buffer| buffer.as_slice_mut().chunks_mut(stride));
+                gpu.zip(host).map(|(gpu, host)| Ok((gpu?, host.split_at_mut(bytes)?.0))).collect()
             }
         }
     }
-}
-
-/// All blocks on the device.
-fn device_blocks(
-    buffers: &mut [DeviceBuf<u8>],
-    bytes: usize,
-    stride: usize,
-) -> Result<Vec<DeviceSliceMut<'_, u8>>> {
-    let mut blocks = Vec::new();
-    for buffer in buffers {
-        let mut rest = buffer.as_slice_mut();
-        while !rest.is_empty() {
-            let (block, behind) = rest.split_at_mut(stride)?;
-            blocks.push(block.split_at_mut(bytes)?.0);
-            rest = behind;
-        }
-    }
-    Ok(blocks)
 }

@@ -21,15 +21,15 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
-use std::ops::{Range, RangeBounds};
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Pod;
 
+use super::Operand;
 use super::block::{Block, BlockOwner, BlockRef};
 use super::hazard::{Access, Hazards};
 use super::range::in_bytes;
-use super::{Operand, range};
 use crate::context::Context;
 use crate::driver::Poll;
 use crate::error::{Error, ErrorKind, Found, Result};
@@ -389,17 +389,6 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         self.read_in("PinnedSlice::try_read", How::Asking)
     }
 
-    /// A view of a part of this one. Does not block.
-    ///
-    /// # Errors
-    ///
-    /// As for [`PinnedBuf::slice`].
-    #[inline]
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'a, T>> {
-        let range = range::within::<T>("PinnedSlice::slice", range, &self.range)?;
-        Ok(PinnedSlice { region: self.region, range, element: PhantomData })
-    }
-
     /// The elements, in a call of that name.
     fn read_in(&self, operation: &'static str, how: How) -> Result<&'a [T]> {
         self.region.settle(operation, in_bytes::<T>(&self.range), Access::Read, how)?;
@@ -421,17 +410,6 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     #[must_use]
     pub fn as_mut_ptr(&mut self) -> *mut T {
         self.region.0.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
-    }
-
-    /// A view of a part of this one. Does not block.
-    ///
-    /// # Errors
-    ///
-    /// As for [`PinnedBuf::slice`].
-    #[inline]
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
-        let range = range::within::<T>("PinnedSliceMut::slice_mut", range, &self.range)?;
-        Ok(PinnedSliceMut { region: self.region, range, element: PhantomData })
     }
 
     /// The elements, to write, for as long as the view was borrowed. Blocks until every pending

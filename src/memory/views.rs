@@ -4,7 +4,7 @@
 //! buffer are disjoint.
 
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
+use std::ops::{Range, RangeBounds};
 
 use bytemuck::Pod;
 
@@ -147,8 +147,77 @@ impl<T: Pod> Clone for PinnedSlice<'_, T> {
     }
 }
 
+/// The elements of `range` in parts of `len`, of which the last may be shorter.
+fn parts(
+    range: &Range<usize>,
+    len: usize,
+) -> impl ExactSizeIterator<Item = Range<usize>> + DoubleEndedIterator + use<> {
+    assert!(len > 0, "a chunk has at least one element");
+    let end = range.end;
+    range.clone().step_by(len).map(move |start| start..end.min(start.saturating_add(len)))
+}
+
+macro_rules! shared {
+    ($view:ident) => {
+        impl<'a, T: Pod> $view<'a, T> {
+            /// A view of a part of this one. Does not block.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if the range does not lie in it.
+            #[inline]
+            pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self> {
+                const OPERATION: &str = concat!(stringify!($view), "::slice");
+                let range = range::within::<T>(OPERATION, range, &self.range)?;
+                Ok($view { region: self.region, range, element: PhantomData })
+            }
+
+            /// Views of `len` elements each, of which the last may have fewer: one copy of a list
+            /// each. As `chunks` of a slice; does not block.
+            ///
+            /// # Panics
+            ///
+            /// `len` is 0.
+            pub fn chunks(
+                &self,
+                len: usize,
+            ) -> impl ExactSizeIterator<Item = Self> + DoubleEndedIterator + use<'a, T> {
+                let region = self.region;
+                parts(&self.range, len).map(move |range| $view {
+                    region,
+                    range,
+                    element: PhantomData,
+                })
+            }
+        }
+    };
+}
+
+shared!(DeviceSlice);
+shared!(PinnedSlice);
+
 macro_rules! exclusive {
     ($view:ident, $shared:ident) => {
+        impl<'a, T: Pod> $view<'a, T> {
+            /// Exclusive views of `len` elements each, of which the last may have fewer: one copy
+            /// of a list each. As `chunks_mut` of a slice; does not block.
+            ///
+            /// # Panics
+            ///
+            /// `len` is 0.
+            pub fn chunks_mut(
+                self,
+                len: usize,
+            ) -> impl ExactSizeIterator<Item = Self> + DoubleEndedIterator + use<'a, T> {
+                let region = self.region;
+                parts(&self.range, len).map(move |range| $view {
+                    region,
+                    range,
+                    element: PhantomData,
+                })
+            }
+        }
+
         impl<T: Pod> $view<'_, T> {
             /// A second view of the same elements.
             ///
@@ -164,6 +233,18 @@ macro_rules! exclusive {
             #[must_use]
             pub fn reborrow(&mut self) -> $view<'_, T> {
                 $view { region: self.region, range: self.range.clone(), element: PhantomData }
+            }
+
+            /// A view of a part of this one, which is borrowed for as long. Does not block.
+            ///
+            /// # Errors
+            ///
+            /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if the range does not lie in it.
+            #[inline]
+            pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<$view<'_, T>> {
+                const OPERATION: &str = concat!(stringify!($view), "::slice_mut");
+                let range = range::within::<T>(OPERATION, range, &self.range)?;
+                Ok($view { region: self.region, range, element: PhantomData })
             }
 
             /// Two exclusive views: the elements before `middle`, and those from `middle` on.
@@ -199,3 +280,27 @@ macro_rules! exclusive {
 
 exclusive!(DeviceSliceMut, DeviceSlice);
 exclusive!(PinnedSliceMut, PinnedSlice);
+
+#[cfg(test)]
+mod tests {
+    use super::parts;
+
+    #[test]
+    fn chunks_are_those_of_a_slice() {
+        let elements: Vec<usize> = (3..17).collect();
+        for len in [1, 4, 7, 14, 15, usize::MAX] {
+            let like_slices =
+                elements.chunks(len).map(|chunk| chunk[0]..chunk[chunk.len() - 1] + 1);
+            assert!(parts(&(3..17), len).eq(like_slices.clone()), "{len}");
+            assert!(parts(&(3..17), len).rev().eq(like_slices.rev()), "{len}");
+            assert_eq!(parts(&(3..17), len).len(), elements.chunks(len).len(), "{len}");
+        }
+        assert_eq!(parts(&(5..5), 3).len(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "at least one element")]
+    fn chunks_of_nothing_are_refused() {
+        let _ = parts(&(0..4), 0);
+    }
+}

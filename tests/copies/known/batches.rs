@@ -85,18 +85,18 @@ fn batch(
     for told in [false, true] {
         let mut ordinary = pageable.chunks_exact_mut(EACH);
         let mut pooled = slices.chunks_exact_mut(EACH);
-        let mut rest = Some(buffer.as_slice_mut());
+        let mut views = buffer.as_slice_mut().chunks_mut(EACH);
         let mut downloads = Downloads::new().route(route);
         for (n, gpu) in gpus.iter().enumerate() {
             let (ordinary, pooled) = (ordinary.next().unwrap(), pooled.next().unwrap());
-            let (view, behind) = rest.take().unwrap().split_at_mut(EACH).unwrap();
-            rest = Some(behind);
+            let view = views.next().unwrap();
             downloads.push(match kind(n) {
                 Memory::Pageable => Download::new(gpu, ordinary),
                 Memory::Pooled => Download::new(gpu, pooled),
                 Memory::Buffer => Download::new(gpu, view),
             });
         }
+        drop(views);
         if told {
             let mut landed = vec![0; count];
             let each = |n: usize, bytes: &[u8]| {
