@@ -4,10 +4,14 @@
 //! section leaves its data consistent even if it panics.
 
 pub(crate) mod asymmetric;
+mod combiner;
 mod spin_lock;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use std::sync::atomic;
 
+pub(crate) use combiner::{Combiner, Turn};
 pub(crate) use pinlane_base::lock::{Condvar, Mutex, MutexGuard};
 pub(crate) use pinlane_base::sanitizer;
 pub(crate) use spin_lock::{SpinGuard, SpinLock};

@@ -15,6 +15,7 @@
 //!   requests  a buffer that fresh streams share rows      rows of a table by their numbers
 //!   two       two devices fed at the same time   strided   rows that lie a pitch apart
 //!   host      what copies cost the host          graphs    what a launch costs, and a step
+//!   shared    one stream that threads share
 //!
 //!   ceiling   a bare copy of the same bytes      tuning    other options of staging
 //!   blocks    the memory of the batches
@@ -49,6 +50,7 @@ mod prefetch;
 mod requests;
 mod routes;
 mod rows;
+mod shared;
 mod slices;
 mod staged;
 mod strided;
@@ -143,6 +145,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     pinned::run(&bench, &mut report)?;
     submit::run(&bench, &mut report)?;
     requests::run(&bench, &mut report)?;
+    shared::run(&bench, &mut report)?;
     graphs::run(&bench, &mut report)?;
     staged::run(&bench, &mut report)?;
     host::run(&bench, &mut report)?;

@@ -67,13 +67,13 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 }
 
 /// Each pair's thread makes `copies` copies. Returns the seconds a copy.
-fn together(
-    pairs: &[Mutex<Pair>],
+pub fn together<P: Send>(
+    pairs: &[Mutex<P>],
     copies: usize,
-    copy: impl Fn(&mut Pair) -> Result<()> + Sync,
+    copy: impl Fn(&mut P) -> Result<()> + Sync,
 ) -> Result<f64> {
     let gate = Gate::new(pairs.len());
-    let run = |pair: &Mutex<Pair>| -> Result<(Instant, Instant)> {
+    let run = |pair: &Mutex<P>| -> Result<(Instant, Instant)> {
         let mut pair = pair.lock().expect("no panic");
         gate.pass();
         let start = Instant::now();

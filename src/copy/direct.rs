@@ -16,7 +16,7 @@ use crate::memory::sealed::Sealed;
 use crate::memory::{DeviceBytes, PinnedBuf, PinnedBytes};
 use crate::pool::PinnedPool;
 use crate::ticket::Ticket;
-use crate::timeline::Fencing;
+use crate::timeline::{Fencing, SmallCopy, is_small};
 
 /// From this many items on, several threads write the list, and the device begins with the first
 /// half.
@@ -54,8 +54,16 @@ pub(crate) fn enqueue_one(
             }
         })
     };
+    let fencing = if is_small(bytes) && !pinned.crosses_seam(host, bytes) {
+        let item = direction.item(host, device.ptr(), bytes);
+        // SAFETY: as above, for all of the bytes. The caller's views, which are borrowed until the
+        // submission returns, keep other code from the bytes until then.
+        Fencing::Merged(unsafe { SmallCopy::new(direction.kind(), item) })
+    } else {
+        Fencing::of_copy(bytes)
+    };
     let describe = || format!("copying {bytes} bytes");
-    door.moving(bytes).ordered(&operands, Fencing::of_copy(bytes), enqueue, describe)
+    door.moving(bytes).ordered(&operands, fencing, enqueue, describe)
 }
 
 /// Copies page-locked entries whose memory is borrowed for the call: returns when the device is

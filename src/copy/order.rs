@@ -126,11 +126,17 @@ impl<'s> Door<'s> {
         noted: impl FnOnce(Fence),
     ) -> Result<Ticket> {
         let Door { stream, operation, bytes, launch } = self;
-        let submission = stream.submit_to(driver, operation, fencing, |driver, raw| {
+        let enqueue = |driver: &dyn Driver, raw| {
             let work = Work { name: operation, bytes, launch };
             let enqueue = || stream.shown(work, || enqueue(driver, raw));
             catch_unwind(AssertUnwindSafe(enqueue))
-        })?;
+        };
+        let submission = match fencing {
+            Fencing::Merged(copy) => stream.submit_merged(driver, operation, copy, enqueue, Ok)?,
+            Fencing::Own | Fencing::Shared => {
+                stream.submit_to(driver, operation, fencing, enqueue)?
+            }
+        };
         for operand in operands {
             operand.note(stream, submission.fence);
         }

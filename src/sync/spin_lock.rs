@@ -45,11 +45,7 @@ impl<T> SpinLock<T> {
     fn wait(&self) {
         let mut tries = 0;
         loop {
-            if tries < SLEEP_AFTER {
-                spin(&mut tries);
-            } else {
-                std::thread::sleep(Duration::from_micros(20));
-            }
+            pause(&mut tries);
             if self.take() {
                 return;
             }
@@ -65,6 +61,15 @@ impl<T> SpinLock<T> {
 
 /// How often a thread tries before it sleeps; most of these times it has let others run before.
 const SLEEP_AFTER: u32 = 256;
+
+/// Waits a moment for another thread, which may have been interrupted.
+pub(crate) fn pause(tries: &mut u32) {
+    if *tries < SLEEP_AFTER {
+        spin(tries);
+    } else {
+        std::thread::sleep(Duration::from_micros(20));
+    }
+}
 
 /// The right to the value. Dropping it releases the lock.
 pub(crate) struct SpinGuard<'a, T>(&'a SpinLock<T>);

@@ -48,6 +48,8 @@
 mod advance;
 mod event;
 mod marks;
+mod merged;
+mod small_copy;
 mod submit;
 #[cfg(all(test, feature = "emulated"))]
 mod tests;
@@ -62,12 +64,13 @@ use crate::context::Context;
 use crate::driver::{Capture, Driver, RawStream};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::process::{call_user, on_ordinary_thread};
-use crate::sync::{Mutex, SpinGuard, SpinLock, sanitizer};
+use crate::sync::{CachePadded, Combiner, Mutex, SpinGuard, SpinLock, sanitizer};
 use crate::trace::{Kind, Recorder, Work, nvtx_range};
 pub(crate) use event::Event;
 pub(crate) use marks::Fence;
 use marks::{Mark, Marks};
-pub(crate) use submit::Fencing;
+pub(crate) use small_copy::SmallCopy;
+pub(crate) use submit::{Fencing, is_small};
 
 /// Where a stream's handle comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +106,10 @@ pub(crate) struct Timeline {
     /// Code outside this crate has the handle, and may capture the stream.
     exposed: AtomicBool,
     marks: SpinLock<Marks<Arc<Event>>>,
+    /// The position whose event a thread waits for in the driver.
+    waits_for: CachePadded<AtomicU64>,
+    /// Where threads that enqueue small copies at the same moment meet.
+    combiner: CachePadded<Combiner<SmallCopy, small_copy::Enqueued>>,
     /// Copies of what the marks say, for readers without the lock: the first pending position, the
     /// next one, and how many may have no event. [`publish`](Self::publish) stores them under the
     /// lock.
@@ -121,6 +128,9 @@ pub(crate) struct Timeline {
     /// Fences of other streams, by the stream's `id`, that later work here is known to wait for.
     after: Mutex<VecDeque<(u64, Fence)>>,
 }
+
+/// The position that no thread waits for.
+const NOBODY: u64 = u64::MAX;
 
 /// How many positions may be pending before a submission looks which of them are complete.
 const SWEEP_ABOVE: u64 = 256;
@@ -145,6 +155,8 @@ impl Timeline {
             owner,
             exposed: AtomicBool::new(!matches!(origin, Origin::Owned { .. })),
             marks: SpinLock::default(),
+            waits_for: CachePadded(AtomicU64::new(NOBODY)),
+            combiner: CachePadded(Combiner::default()),
             retired: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
             open: AtomicU64::new(0),

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::event::Event;
 use super::marks::{Fence, Mark};
+use super::small_copy::SmallCopy;
 use super::{Exposure, Timeline};
 use crate::driver::{Driver, RawStream};
 use crate::error::Result;
@@ -17,18 +18,26 @@ pub(super) const GROUP: u64 = 8;
 const SMALL: usize = 64 << 10;
 
 /// Which event shows that an operation is complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Fencing {
     /// One of its own, right after it.
     Own,
     /// One that it shares with the small copies around it, if the stream is sealed.
     Shared,
+    /// As `Shared`. With those that other threads enqueue at the same moment, the copy is one
+    /// batch.
+    Merged(SmallCopy),
 }
 
 impl Fencing {
     pub(crate) fn of_copy(bytes: usize) -> Self {
-        if bytes <= SMALL { Fencing::Shared } else { Fencing::Own }
+        if is_small(bytes) { Fencing::Shared } else { Fencing::Own }
     }
+}
+
+/// Whether a copy may share an event with others.
+pub(crate) fn is_small(bytes: usize) -> bool {
+    bytes <= SMALL
 }
 
 /// What became of a submission that reached the driver.
@@ -62,7 +71,7 @@ impl Timeline {
         fencing: Fencing,
         enqueue: impl FnOnce(&dyn Driver, RawStream) -> R,
     ) -> Result<Submission<R>> {
-        let shared = fencing == Fencing::Shared && self.exposure() == Exposure::Sealed;
+        let shared = !matches!(fencing, Fencing::Own) && self.exposure() == Exposure::Sealed;
         if shared && self.open.load(Ordering::Relaxed) < GROUP - 1 {
             Ok(self.submit_grouped(driver, operation, enqueue))
         } else {
@@ -93,7 +102,7 @@ impl Timeline {
 
     /// Called when `position` has been pushed.
     #[inline]
-    fn sweep_sometimes(&self, driver: &dyn Driver, position: u64) {
+    pub(super) fn sweep_sometimes(&self, driver: &dyn Driver, position: u64) {
         // Two threads may sweep at once; that is cheaper than a read-modify-write.
         if position >= self.next_sweep.load(Ordering::Relaxed) {
             self.sweep(driver, position);

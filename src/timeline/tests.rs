@@ -3,6 +3,9 @@
 //! A *barrier* stops a stream at a position: it waits for another stream, which is stalled.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use super::submit::{GROUP, Submission};
 use super::{Fencing, Timeline};
@@ -20,7 +23,11 @@ struct Rig {
 
 impl Rig {
     fn new(execution: Execution, seed: u64) -> Rig {
-        let emulator = Emulator::builder().execution(execution).seed(seed).build();
+        Rig::of(&Emulator::builder().execution(execution).seed(seed).build())
+    }
+
+    fn of(emulator: &Emulator) -> Rig {
+        let emulator = emulator.clone();
         let device = Device::of_emulator(&emulator, 0).expect("no faults");
         let stream = || create_stream(device.context(), StreamFlags::default()).expect("no faults");
         let (stream, gate) = (stream(), stream());
@@ -447,4 +454,35 @@ fn threads_that_submit_at_once_find_all_of_theirs() {
         assert!(rig.is_retired_below(800));
         rig.assert_clean();
     }
+}
+
+/// One thread waits in the driver, and the other for that thread.
+#[test]
+fn a_thread_that_waits_for_another_goes_on_to_wait_for_its_own_event() {
+    let rig = Rig::of(&Emulator::builder().races(false).build());
+    rig.barrier();
+    let early = rig.submit(Fencing::Own);
+    let second = create_stream(rig.device.context(), StreamFlags::default()).expect("no faults");
+    rig.emulator.stall(second.raw()).expect("live");
+    let stuck = second.submit("test", |_, _| ()).expect("no faults");
+    rig.stream.wait_for(&second, stuck.fence.position, "a test").expect("no faults");
+    let late = rig.submit(Fencing::Own);
+    let is_open = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let first = scope.spawn(|| rig.stream.wait(early, "a test").expect("no faults"));
+        while rig.stream.waits_for.load(Ordering::Relaxed) != early {
+            thread::yield_now();
+        }
+        let last = scope.spawn(|| {
+            rig.stream.wait(late, "a test").expect("no faults");
+            assert!(is_open.load(Ordering::SeqCst), "it waited for its own event");
+        });
+        rig.open_gate();
+        first.join().expect("no panic");
+        thread::sleep(Duration::from_millis(20));
+        is_open.store(true, Ordering::SeqCst);
+        rig.emulator.release(second.raw()).expect("live");
+        last.join().expect("no panic");
+    });
+    assert_eq!(rig.stream.waits_for.load(Ordering::Relaxed), super::NOBODY);
 }

@@ -46,6 +46,9 @@ fn ran_in_a_process_of_its_own() -> bool {
 
 /// Like `src/sync.rs`.
 mod sync {
+    mod combined;
+    #[path = "../../../src/sync/combiner.rs"]
+    mod combiner;
     mod locks;
     #[path = "../../../src/sync/spin_lock.rs"]
     mod spin_lock;

@@ -187,6 +187,11 @@ pub unsafe trait Driver: Kernels + Graphs + Any + Send + Sync {
         bytes: usize,
     ) -> DriverResult<()>;
 
+    /// Whether it matters which thread makes a call. If so, no thread makes calls for others.
+    fn tells_callers_apart(&self) -> bool {
+        false
+    }
+
     /// Whether [`copy_batch`](Driver::copy_batch) works; it came with CUDA 12.8.
     fn supports_batches(&self, device: Ordinal) -> DriverResult<bool>;
 

@@ -95,6 +95,12 @@ unsafe impl Driver for Emulator {
         Ok((13_000, 13_000))
     }
 
+    /// Findings name who has made a call, and with [`Builder::threads_apart`](super::Builder) a
+    /// thread knows of its own calls only.
+    fn tells_callers_apart(&self) -> bool {
+        self.with(|machine| machine.races.on)
+    }
+
     fn supports_batches(&self, device: Ordinal) -> DriverResult<bool> {
         self.call(Call::Attributes, device, |machine| Ok(machine.batches))
     }

@@ -77,7 +77,8 @@ struct Running {
 
 #[derive(Debug, Default)]
 pub(super) struct Races {
-    on: bool,
+    /// Whether it looks for races.
+    pub(super) on: bool,
     agents: Agents,
     memory: Memory,
     late: Late,
