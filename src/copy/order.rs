@@ -132,7 +132,7 @@ impl<'s> Door<'s> {
             catch_unwind(AssertUnwindSafe(enqueue))
         };
         let submission = match fencing {
-            Fencing::Merged(copy) => stream.submit_merged(driver, operation, copy, enqueue, Ok)?,
+            Fencing::Merged(copy) => stream.submit_merged(driver, operation, copy, enqueue)?,
             Fencing::Own | Fencing::Shared => {
                 stream.submit_to(driver, operation, fencing, enqueue)?
             }

@@ -5,6 +5,9 @@
 //! for one; if one of them enqueues the copies of all as a batch, 35 to 50. A thread that is alone
 //! pays one atomic operation.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
 use super::marks::{Fence, Mark};
 use super::small_copy::{Enqueued, SmallCopy};
 use super::submit::Submission;
@@ -14,18 +17,16 @@ use crate::error::Result;
 use crate::sync::Turn;
 
 impl Timeline {
-    /// As [`submit_to`](Self::submit_to) with `enqueue`, which enqueues `copy`. If other threads
-    /// submit small copies here at the same moment, one of them enqueues all; `of` then makes the
-    /// value of the driver's result.
+    /// As [`submit_to`](Self::submit_to) with `enqueue`, which enqueues `copy` and catches panics.
+    /// If other threads submit small copies here at the same moment, one of them enqueues all.
     #[inline]
-    pub(crate) fn submit_merged<R>(
+    pub(crate) fn submit_merged(
         &self,
         driver: &dyn Driver,
         operation: &'static str,
         copy: SmallCopy,
-        enqueue: impl FnOnce(&dyn Driver, RawStream) -> R,
-        of: impl FnOnce(DriverResult<()>) -> R,
-    ) -> Result<Submission<R>> {
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> thread::Result<DriverResult<()>>,
+    ) -> Result<Submission<thread::Result<DriverResult<()>>>> {
         let alone = || self.submit_to(driver, operation, Fencing::Shared, enqueue);
         if self.exposure() != Exposure::Sealed {
             return alone();
@@ -36,7 +37,7 @@ impl Timeline {
         match self.combiner.ask(copy, may_wait, together) {
             Turn::Alone { _work } => alone(),
             Turn::Answered(Enqueued { fence, result }) => {
-                Ok(Submission { fence, value: of(result), fenced: Ok(()) })
+                Ok(Submission { fence, value: result, fenced: Ok(()) })
             }
         }
     }
@@ -50,7 +51,7 @@ impl Timeline {
         copies: &[SmallCopy],
     ) -> Vec<Enqueued> {
         let covers = self.recorded();
-        let mut results = vec![Ok(()); copies.len()];
+        let mut results: Vec<_> = copies.iter().map(|_| Ok(Ok(()))).collect();
         for kind in [CopyKind::H2D, CopyKind::D2H] {
             let (numbers, items): (Vec<usize>, Vec<Item>) = (copies.iter().enumerate())
                 .filter(|(_, copy)| copy.kind == kind)
@@ -60,7 +61,8 @@ impl Timeline {
                 continue;
             }
             for (number, item) in numbers.into_iter().zip(items) {
-                results[number] = self.enqueue_one(driver, kind, item);
+                let enqueue = || self.enqueue_one(driver, kind, item);
+                results[number] = catch_unwind(AssertUnwindSafe(enqueue));
             }
         }
         let mut marks = self.lock();
@@ -82,12 +84,13 @@ impl Timeline {
     /// them once more copies the same bytes, because nobody writes to the sources.
     fn enqueue_batch(&self, driver: &dyn Driver, kind: CopyKind, items: &[Item]) -> bool {
         let device = self.context.ordinal();
-        items.len() > 1
-            && driver.supports_batches(device) == Ok(true)
-            && are_apart(items)
-            // SAFETY: the stream is live. Each copy keeps its preconditions (`SmallCopy::new`), and
-            // no two overlap.
-            && unsafe { driver.copy_batch(self.raw, kind, items) }.is_ok()
+        if items.len() < 2 || driver.supports_batches(device) != Ok(true) || !are_apart(items) {
+            return items.is_empty();
+        }
+        // SAFETY: the stream is live. Each copy keeps its preconditions (`SmallCopy::new`), and no
+        // two overlap.
+        let enqueue = || unsafe { driver.copy_batch(self.raw, kind, items) };
+        matches!(catch_unwind(AssertUnwindSafe(enqueue)), Ok(Ok(())))
     }
 
     fn enqueue_one(&self, driver: &dyn Driver, kind: CopyKind, item: Item) -> DriverResult<()> {
@@ -117,7 +120,6 @@ fn are_apart(items: &[Item]) -> bool {
 #[cfg(all(test, feature = "emulated"))]
 mod tests {
     use std::sync::Arc;
-    use std::thread;
 
     use super::*;
     use crate::device::{Device, create_stream};
@@ -173,11 +175,10 @@ mod tests {
                     let copy = copy(n);
                     scope.spawn(move || {
                         let alone = |_: &dyn Driver, _| unreachable!("others wait");
-                        let submit =
-                            self.stream.submit_merged(driver, "a test", copy, alone, |it| it);
+                        let submit = self.stream.submit_merged(driver, "a test", copy, alone);
                         let submission = submit.expect("no faults");
                         assert!(submission.fenced.is_ok());
-                        (submission.fence.position, submission.value)
+                        (submission.fence.position, submission.value.expect("no panic"))
                     })
                 };
                 let threads: Vec<_> = (0..THREADS).map(submit).collect();

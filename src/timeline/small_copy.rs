@@ -13,7 +13,8 @@ pub(crate) struct SmallCopy {
 /// What became of one copy of a batch.
 pub(crate) struct Enqueued {
     pub(super) fence: Fence,
-    pub(super) result: DriverResult<()>,
+    /// What the driver returned, or its panic.
+    pub(super) result: std::thread::Result<DriverResult<()>>,
 }
 
 impl SmallCopy {
