@@ -3,7 +3,7 @@
 use super::entry::Direction;
 use super::route::Route;
 use crate::context::Context;
-use crate::driver::{CopyKind, DevicePtr, Driver, DriverResult, Item, RawStream};
+use crate::driver::{CopyKind, DevicePtr, Driver, DriverResult, Item, RawStream, copy_item};
 use crate::memory::DeviceBytes;
 
 /// A list for the moving kernel: `count` [`Item`]s at the address `at`, of `bytes` bytes together.
@@ -33,18 +33,8 @@ pub(crate) unsafe fn issue(
     items: Items,
 ) -> DriverResult<()> {
     match route {
-        Route::Copies => copies.try_for_each(|Item { src, dst, bytes }| {
-            let host = |address| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-            let bytes = bytes as usize;
-            // SAFETY: the preconditions; the host's addresses were exposed (`Direction::item`).
-            unsafe {
-                match kind {
-                    CopyKind::H2D => driver.copy_h2d(raw, dst, host(src), bytes),
-                    CopyKind::D2H => driver.copy_d2h(raw, host(dst), src, bytes),
-                    CopyKind::D2D => driver.copy_d2d(raw, dst, src, bytes),
-                }
-            }
-        }),
+        // SAFETY: the preconditions; the host's addresses were exposed (`Direction::item`).
+        Route::Copies => copies.try_for_each(|item| unsafe { copy_item(driver, raw, kind, item) }),
         Route::BatchCall => {
             let copies: Vec<_> = copies.collect();
             // SAFETY: as above for each, and no two of them overlap: the preconditions.

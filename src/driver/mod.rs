@@ -13,8 +13,10 @@ mod cuda;
 #[cfg(pinlane_emulated)]
 pub mod emulated;
 mod gpu;
+mod single;
 
 pub use self::gpu::cuda;
+pub(crate) use self::single::copy_item;
 
 #[doc(inline)]
 pub use pinlane_driver::{

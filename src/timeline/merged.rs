@@ -12,7 +12,7 @@ use super::marks::{Fence, Mark};
 use super::small_copy::{Enqueued, SmallCopy};
 use super::submit::Submission;
 use super::{Exposure, Fencing, Timeline};
-use crate::driver::{CopyKind, Driver, DriverResult, Item, RawStream};
+use crate::driver::{CopyKind, Driver, DriverResult, Item, RawStream, copy_item};
 use crate::error::Result;
 use crate::sync::Turn;
 
@@ -61,7 +61,8 @@ impl Timeline {
                 continue;
             }
             for (number, item) in numbers.into_iter().zip(items) {
-                let enqueue = || self.enqueue_one(driver, kind, item);
+                // SAFETY: the stream is live; the copy keeps its preconditions (`SmallCopy::new`).
+                let enqueue = || unsafe { copy_item(driver, self.raw, kind, item) };
                 results[number] = catch_unwind(AssertUnwindSafe(enqueue));
             }
         }
@@ -91,21 +92,6 @@ impl Timeline {
         // two overlap.
         let enqueue = || unsafe { driver.copy_batch(self.raw, kind, items) };
         matches!(catch_unwind(AssertUnwindSafe(enqueue)), Ok(Ok(())))
-    }
-
-    fn enqueue_one(&self, driver: &dyn Driver, kind: CopyKind, item: Item) -> DriverResult<()> {
-        let Item { src, dst, bytes } = item;
-        let host = |address| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        let bytes = bytes as usize;
-        // SAFETY: the stream is live; the copy keeps its preconditions (`SmallCopy::new`). The
-        // host's addresses were exposed.
-        unsafe {
-            match kind {
-                CopyKind::H2D => driver.copy_h2d(self.raw, dst, host(src), bytes),
-                CopyKind::D2H => driver.copy_d2h(self.raw, host(dst), src, bytes),
-                CopyKind::D2D => driver.copy_d2d(self.raw, dst, src, bytes),
-            }
-        }
     }
 }
 

@@ -21,7 +21,8 @@ impl SmallCopy {
     /// # Safety
     ///
     /// * The copy keeps the preconditions of [`copy_h2d`] or [`copy_d2h`], by its `kind`, on the
-    ///   stream that it is submitted to, until it is retired.
+    ///   stream that it is submitted to, until it is retired. The provenance of the host's address
+    ///   was exposed.
     /// * Until the submission returns, no other code writes to its source, or touches its
     ///   destination.
     ///
