@@ -5,8 +5,9 @@
 //!
 //! * A request lies on the stack of the thread that made it. That thread leaves only when the
 //!   request is answered, which is the last that the working thread does with it.
-//! * Only the thread that has `taken` takes requests out, and it answers all that it took before it
-//!   gives `taken` back: also if it panics.
+//! * Only the thread that has `taken` takes requests out. It answers all that it took before it
+//!   gives `taken` back. If it panics, it answers none and touches none any more. Their threads
+//!   then find that nobody works, and that they have no answer.
 
 use super::atomic::{AtomicBool, AtomicPtr, Ordering};
 use super::cell::UnsafeExclusive;
@@ -21,7 +22,6 @@ pub(crate) struct Combiner<Q, A> {
 
 struct Request<Q, A> {
     question: Q,
-    /// `None` if the thread that worked for it panicked.
     answer: UnsafeExclusive<Option<A>>,
     is_answered: AtomicBool,
     next: *mut Request<Q, A>,
@@ -60,7 +60,7 @@ impl<Q: Copy, A> Combiner<Q, A> {
         together: impl FnOnce(&[Q]) -> Vec<A>,
     ) -> Turn<'_, Q, A> {
         if self.take() {
-            let work = Work { combiner: self, requests: Vec::new() };
+            let work = Work(self);
             if self.waiting.load(Ordering::Relaxed).is_null() {
                 return Turn::Alone { _work: Some(work) };
             }
@@ -104,7 +104,7 @@ impl<Q: Copy, A> Combiner<Q, A> {
         while !request.is_answered.load(Ordering::Acquire) {
             // While another thread works only a look: a write would take its cache line.
             if !self.taken.load(Ordering::Relaxed) && self.take() {
-                let work = Work { combiner: self, requests: Vec::new() };
+                let work = Work(self);
                 // Who had taken it may have answered this request before giving it back.
                 if !request.is_answered.load(Ordering::Acquire) {
                     work.together(None, together);
@@ -113,8 +113,8 @@ impl<Q: Copy, A> Combiner<Q, A> {
             }
             pause(&mut tries);
         }
-        // SAFETY: the request is answered: in the other thread's last access to it, which this
-        // thread has seen, or by this thread.
+        // SAFETY: no other thread touches the request any more. It has answered it, which this
+        // thread has seen, or this thread has `taken`, and the request is in no list.
         unsafe { (*request.answer.get()).take() }
     }
 }
@@ -124,29 +124,28 @@ fn turn<'c, Q: Copy, A>(answer: Option<A>) -> Turn<'c, Q, A> {
     answer.map_or(Turn::Alone { _work: None }, Turn::Answered)
 }
 
-/// The right to work for all. Dropping it answers what was taken and has no answer, and lets other
-/// threads work.
-pub(crate) struct Work<'c, Q, A> {
-    combiner: &'c Combiner<Q, A>,
-    /// What was taken and is not answered.
-    requests: Vec<*const Request<Q, A>>,
-}
+/// The right to work for all. Dropping it lets other threads work.
+pub(crate) struct Work<'c, Q, A>(&'c Combiner<Q, A>);
 
 impl<Q: Copy, A> Work<'_, Q, A> {
     /// Answers all requests that wait, and `mine`, the last, whose answer it returns.
-    fn together(mut self, mine: Option<Q>, together: impl FnOnce(&[Q]) -> Vec<A>) -> Option<A> {
-        let mut next = self.combiner.waiting.swap(std::ptr::null_mut(), Ordering::Acquire);
+    fn together(self, mine: Option<Q>, together: impl FnOnce(&[Q]) -> Vec<A>) -> Option<A> {
+        let mut next = self.0.waiting.swap(std::ptr::null_mut(), Ordering::Acquire);
+        let mut requests: Vec<*const Request<Q, A>> = Vec::new();
         while !next.is_null() {
-            self.requests.push(next);
+            requests.push(next);
             // SAFETY: not answered yet, so its thread waits, and the request lives.
             next = unsafe { (*next).next };
         }
-        self.requests.reverse();
+        requests.reverse();
         // SAFETY: as above.
-        let theirs = self.requests.iter().map(|&request| unsafe { (*request).question });
+        let theirs = requests.iter().map(|&request| unsafe { (*request).question });
         let questions: Vec<Q> = theirs.chain(mine).collect();
+        if questions.is_empty() {
+            return None; // a thread that panicked had taken the caller's request
+        }
         let mut answers = together(&questions).into_iter();
-        for request in std::mem::take(&mut self.requests) {
+        for request in requests {
             // SAFETY: as above.
             unsafe { answer(request, answers.next()) };
         }
@@ -156,11 +155,7 @@ impl<Q: Copy, A> Work<'_, Q, A> {
 
 impl<Q, A> Drop for Work<'_, Q, A> {
     fn drop(&mut self) {
-        for &request in &self.requests {
-            // SAFETY: not answered yet, so its thread waits, and the request lives.
-            unsafe { answer(request, None) };
-        }
-        self.combiner.taken.store(false, Ordering::Release);
+        self.0.taken.store(false, Ordering::Release);
     }
 }
 

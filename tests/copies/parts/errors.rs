@@ -57,6 +57,8 @@ fn parts_that_do_not_lie_in_a_side_are_refused_by_their_number() {
     for (from, to, lengths, number, side) in [
         ([0, 91, 20], [0, 10, 20], [10, 10, 10], 1, "source"),
         ([0, 10, 20], [0, 10, 91], [10, 10, 10], 2, "destination"),
+        ([100, 10, 20], [0, 10, 20], [1, 10, 10], 0, "source"),
+        ([0, 10, 20], [0, 10, 100], [10, 10, 1], 2, "destination"),
         ([101, 10, 20], [0, 10, 20], [0, 10, 10], 0, "source"),
         ([0, 10, 20], [0, 101, 20], [10, 0, 10], 1, "destination"),
         ([0, usize::MAX, 20], [0, 10, 20], [10, 1, 10], 1, "source"),
