@@ -116,23 +116,43 @@ impl Figure {
     }
 }
 
+/// What was measured so far. Each figure is printed and saved at once, so that a run that is stopped
+/// keeps what it has.
 pub struct Report {
     machine: Value,
     only: Option<String>,
+    json: Option<String>,
+    commit: Option<String>,
+    date: Option<String>,
     figures: Vec<Figure>,
+    /// The method and the reference of a figure. Figures share most of them.
+    notes: Vec<(&'static str, Option<&'static str>)>,
     /// Figures that could not be measured here, and why.
     skipped: Map<String, Value>,
 }
 
 impl Report {
-    /// A report on the device with this name.
-    pub fn new(device: &str, options: &Options) -> Self {
-        Report {
+    /// A report on the device with this name. Fails if the file that `--json` names cannot be
+    /// written.
+    pub fn new(device: &str, options: &Options) -> Result<Self, Box<dyn Error>> {
+        let value = |name| options.value(name).map(str::to_owned);
+        let report = Report {
             machine: machine(device),
-            only: options.value("only").map(str::to_owned),
+            only: value("only"),
+            json: value("json"),
+            commit: value("commit"),
+            date: value("date"),
             figures: Vec::new(),
+            notes: Vec::new(),
             skipped: Map::new(),
-        }
+        };
+        report.save()?;
+        let said = |key: &str| report.machine[key].as_str().unwrap_or("none").to_owned();
+        println!("{}, driver {}, {}", said("gpu"), said("driver"), said("cpu"));
+        println!(
+            "figure                                        value unit    reference   ratio note"
+        );
+        Ok(report)
     }
 
     /// Whether figures whose names start with `prefix` may be wanted.
@@ -141,11 +161,25 @@ impl Report {
         prefix.starts_with(only.as_str()) || only.starts_with(prefix)
     }
 
-    /// Keeps the figure if it is wanted.
+    /// Keeps the figure if it is wanted. Its row ends with the number of a note, which `finish`
+    /// prints.
     pub fn add(&mut self, figure: Figure) {
-        if self.only.as_ref().is_none_or(|only| figure.name.starts_with(only)) {
-            self.figures.push(figure);
+        if self.only.as_ref().is_some_and(|only| !figure.name.starts_with(only)) {
+            return;
         }
+        let note = (figure.method, figure.reference.map(|(name, _)| name));
+        let known = self.notes.iter().position(|&other| other == note);
+        let number = known.unwrap_or_else(|| {
+            self.notes.push(note);
+            self.notes.len() - 1
+        });
+        let Figure { name, value, unit, .. } = &figure;
+        let reference = figure.reference.map_or("-".into(), |(_, value)| format!("{value:.2}"));
+        let ratio = figure.ratio().map_or("-".into(), |ratio| format!("{ratio:.3}"));
+        println!("{name:<40} {value:>10.2} {unit:<6} {reference:>10} {ratio:>7} {number:>4}");
+        self.figures.push(figure);
+        // `finish` saves again, and tells of an error.
+        let _ = self.save();
     }
 
     /// The largest ratio of a figure whose name starts with `prefix` to its reference.
@@ -159,42 +193,24 @@ impl Report {
         self.skipped.insert(name.into(), reason.into().into());
     }
 
-    /// Prints a table. Each figure has the number of a note below the table, which gives the method
-    /// and the reference.
-    pub fn print(&self) {
-        let said = |key: &str| self.machine[key].as_str().unwrap_or("none").to_owned();
-        println!("{}, driver {}, {}", said("gpu"), said("driver"), said("cpu"));
-        println!(
-            "figure                                        value unit    reference   ratio note"
-        );
-        let mut notes = Vec::new();
-        for figure in &self.figures {
-            let Figure { name, value, unit, method, .. } = figure;
-            let reference = figure.reference.map_or("-".into(), |(_, value)| format!("{value:.2}"));
-            let ratio = figure.ratio().map_or("-".into(), |ratio| format!("{ratio:.3}"));
-            let note = (*method, figure.reference.map(|(name, _)| name));
-            let known = notes.iter().position(|&other| other == note);
-            let number = known.unwrap_or_else(|| {
-                notes.push(note);
-                notes.len() - 1
-            });
-            println!("{name:<40} {value:>10.2} {unit:<6} {reference:>10} {ratio:>7} {number:>4}");
-        }
-        for (number, (method, reference)) in notes.into_iter().enumerate() {
+    /// Prints the notes of the figures, and what was left out.
+    pub fn finish(&self) -> Result<(), Box<dyn Error>> {
+        for (number, (method, reference)) in self.notes.iter().enumerate() {
             println!("note {number}: {method}; reference: {}", reference.unwrap_or("none"));
         }
         for (name, reason) in &self.skipped {
             println!("{name}: left out: {}", reason.as_str().unwrap_or_default());
         }
+        self.save()
     }
 
     /// Writes the file that `--json` names.
-    pub fn write(&self, options: &Options) -> Result<(), Box<dyn Error>> {
-        let Some(path) = options.value("json") else { return Ok(()) };
+    fn save(&self) -> Result<(), Box<dyn Error>> {
+        let Some(path) = &self.json else { return Ok(()) };
         let report = json!({
             "machine": self.machine,
-            "commit": options.value("commit"),
-            "date": options.value("date"),
+            "commit": self.commit,
+            "date": self.date,
             "figures": self.figures.iter().map(Figure::to_json).collect::<Vec<_>>(),
             "skipped": self.skipped,
         });

@@ -74,7 +74,7 @@ fn main() {
 fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let options = Options::from_args(&[])?;
     let (device, bare) = bare::open()?;
-    let mut report = Report::new(device.name(), &options);
+    let mut report = Report::new(device.name(), &options)?;
     let bench = if options.quick {
         Bench { device, bare, rounds: 3, shortest: 0.002, large: (32 * MIB, "32mib") }
     } else {
@@ -92,6 +92,5 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     lists::run(options.quick, &mut report)?;
     #[cfg(feature = "capi")]
     capi::run(&bench, &mut report)?;
-    report.print();
-    report.write(&options)
+    report.finish()
 }

@@ -138,7 +138,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
             return file::first_load(&device, path, option);
         }
     }
-    let mut report = Report::new(device.name(), &options);
+    let mut report = Report::new(device.name(), &options)?;
     let said = |name| options.value(name).map(str::to_owned);
     let (cublas, files) = (said("cublas"), said(folder::OPTION));
     let bench = Bench { device, bare, quick: options.quick, cublas, files };
@@ -165,6 +165,5 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     peer::run(&bench, &mut report)?;
     two::run(&bench, &mut report)?;
     emulated::run(&bench, &mut report)?;
-    report.print();
-    report.write(&options)
+    report.finish()
 }

@@ -77,7 +77,7 @@ fn main() {
 fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let options = Options::from_args(&["cublas", folder::OPTION, checkpoint::TENSORS])?;
     let (device, bare) = bare::open()?;
-    let mut report = Report::new(device.name(), &options);
+    let mut report = Report::new(device.name(), &options)?;
     let small = options.quick || bare.is_emulated();
     let said = |name| options.value(name).map(str::to_owned);
     let tensors = options.value(checkpoint::TENSORS).map(str::parse).transpose()?;
@@ -91,6 +91,5 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     experts::run(&bench, &mut report)?;
     optimizer::run(&bench, &mut report)?;
     checkpoint::run(&bench, &mut report)?;
-    report.print();
-    report.write(&options)
+    report.finish()
 }
