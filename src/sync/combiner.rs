@@ -41,7 +41,7 @@ unsafe impl<Q: Send, A: Send> Sync for Combiner<Q, A> {}
 
 /// What a thread that asks gets.
 pub(crate) enum Turn<'c, Q: Copy, A> {
-    /// No other thread waits: the thread does its own work while it holds this.
+    /// The thread does its own work while it holds this.
     Alone {
         _work: Option<Work<'c, Q, A>>,
     },
@@ -49,24 +49,23 @@ pub(crate) enum Turn<'c, Q: Copy, A> {
 }
 
 impl<Q: Copy, A> Combiner<Q, A> {
-    /// If no other thread works or waits, or if `may_wait` is false, the caller works alone. Else
-    /// it waits, and one thread gets the answers of all by `together`, in the order in which they
-    /// came.
+    /// If no other thread works or waits, or if `joins` is false, the caller works alone. Else one
+    /// of the threads gets the answers of all by `together`, in the order in which they came.
     #[inline]
     pub(crate) fn ask(
         &self,
         question: Q,
-        may_wait: impl FnOnce() -> bool,
+        joins: impl FnOnce() -> bool,
         together: impl FnOnce(&[Q]) -> Vec<A>,
     ) -> Turn<'_, Q, A> {
         if self.take() {
             let work = Work(self);
-            if self.waiting.load(Ordering::Relaxed).is_null() {
+            if self.waiting.load(Ordering::Relaxed).is_null() || !joins() {
                 return Turn::Alone { _work: Some(work) };
             }
             return turn(work.together(Some(question), together));
         }
-        turn(if may_wait() { self.wait(question, together) } else { None })
+        turn(if joins() { self.wait(question, together) } else { None })
     }
 
     #[inline]

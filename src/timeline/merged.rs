@@ -15,6 +15,7 @@ use super::{Exposure, Fencing, Timeline};
 use crate::driver::{CopyKind, Driver, DriverResult, Item, RawStream, copy_item};
 use crate::error::Result;
 use crate::sync::Turn;
+use crate::trace::{Kind, Work, nvtx_range};
 
 impl Timeline {
     /// As [`submit_to`](Self::submit_to) with `enqueue`, which enqueues `copy` and catches panics.
@@ -31,10 +32,16 @@ impl Timeline {
         if self.exposure() != Exposure::Sealed {
             return alone();
         }
-        // A recording shows each copy.
-        let may_wait = || !driver.tells_callers_apart() && self.context.recording.get().is_none();
+        // A recording shows each copy. Tools that listen by NVTX see each call.
+        let mut _shown = None;
+        let joins = || {
+            let joins = !driver.tells_callers_apart() && self.context.recording.get().is_none();
+            let work = || Work::new(operation, copy.item.bytes as usize);
+            _shown = joins.then(|| nvtx_range(Kind::Enqueue, work)).flatten();
+            joins
+        };
         let together = |copies: &[SmallCopy]| self.enqueue_together(driver, operation, copies);
-        match self.combiner.ask(copy, may_wait, together) {
+        match self.combiner.ask(copy, joins, together) {
             Turn::Alone { _work } => alone(),
             Turn::Answered(Enqueued { fence, result }) => {
                 Ok(Submission { fence, value: result, fenced: Ok(()) })

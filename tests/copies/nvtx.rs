@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::{Device, PinnedPool};
@@ -11,9 +12,10 @@ use crate::common::process::full_name;
 
 const IN_A_CHILD: &str = "PINLANE_TEST_NVTX";
 const TEST: &str = "a_tool_gets_ranges_of_copies_waits_growth_and_foreign_work";
+const TOGETHER: &str = "a_tool_gets_a_range_of_each_copy_that_threads_enqueue_together";
 
 /// The tool, compiled as a library that a program can load.
-fn tool() -> PathBuf {
+static TOOL: LazyLock<PathBuf> = LazyLock::new(|| {
     let source = Path::new(env!("PINLANE_PROJECT")).join("tests/copies/nvtx_tool.c");
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("libnvtx_tool.so");
     let mut compiler = Command::new(std::env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
@@ -21,12 +23,12 @@ fn tool() -> PathBuf {
     let status = compiler.arg(&library).arg(source).status().expect("a compiler of C");
     assert!(status.success(), "{compiler:?}");
     library
-}
+});
 
-/// Runs the test in a child, with that tool.
-fn child(tool: &Path) -> Output {
+/// Runs a test in a child, with that tool.
+fn child(test: &str, tool: &Path) -> Output {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
-    command.args([&full_name(module_path!(), TEST), "--exact", "--nocapture"]);
+    command.args([&full_name(module_path!(), test), "--exact", "--nocapture"]);
     command.env(IN_A_CHILD, "1").env("NVTX_INJECTION64_PATH", tool);
     command.output().expect("it starts")
 }
@@ -53,7 +55,7 @@ fn a_tool_gets_ranges_of_copies_waits_growth_and_foreign_work() {
     if std::env::var_os(IN_A_CHILD).is_some() {
         return work();
     }
-    let output = child(&tool());
+    let output = child(TEST, &TOOL);
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
     let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("nvtx: ")).collect();
@@ -91,9 +93,42 @@ fn a_tool_gets_ranges_of_copies_waits_growth_and_foreign_work() {
     assert_eq!(bytes.sum::<usize>(), 1 << 20, "{text}");
 }
 
+/// Threads copy on one stream at the same moment.
+fn work_together() {
+    let machine = Emulator::builder().races(false).build();
+    let device = Device::of_emulator(&machine, 0).unwrap();
+    let pool = PinnedPool::builder(&device).max_bytes(1 << 20).build().unwrap();
+    let stream = device.stream().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let host = pool.alloc_zeroed::<u8>(64).unwrap();
+                let mut gpu = device.alloc::<u8>(64).unwrap();
+                for _ in 0..EACH {
+                    stream.upload(&host, &mut gpu).unwrap();
+                }
+            });
+        }
+    });
+}
+
+const EACH: usize = 2000;
+
+#[test]
+fn a_tool_gets_a_range_of_each_copy_that_threads_enqueue_together() {
+    if std::env::var_os(IN_A_CHILD).is_some() {
+        return work_together();
+    }
+    let output = child(TOGETHER, &TOOL);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let is_upload = |line: &&str| line.contains("push 2 Stream::upload 64,");
+    assert_eq!(text.lines().filter(is_upload).count(), 4 * EACH);
+}
+
 #[test]
 fn without_a_tool_that_can_be_loaded_nothing_is_different() {
-    let output = child(Path::new("/nowhere/libtool.so"));
+    let output = child(TEST, Path::new("/nowhere/libtool.so"));
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && !text.contains("nvtx: "), "{text}");
 }
