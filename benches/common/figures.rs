@@ -116,8 +116,8 @@ impl Figure {
     }
 }
 
-/// What was measured so far. Each figure is printed and saved at once, so that a run that is stopped
-/// keeps what it has.
+/// What was measured so far. Each figure is printed and saved at once, so that a run that is
+/// stopped keeps what it has.
 pub struct Report {
     machine: Value,
     only: Option<String>,
