@@ -269,6 +269,11 @@ def main():
     call("pinlane_device_buffer_download", stream, gpu, zero, back.handle, zero, bytes, None)
     columns.free()  # waits for the copy
     check(np.array_equal(np.from_dlpack(back), matrix[:, 2:5]), "the columns have arrived")
+    # One column alone: each element is a row.
+    column, rows = Buffer.strided(device, matrix[:, 2])
+    check((rows.row_bytes, rows.rows, rows.pitch, rows.planes) == (4, 4, 24, 1),
+          "the rows are the elements of the column")
+    column.free()
 
     # The memory goes back to the pool when the last array is gone.
     view = array[1:]

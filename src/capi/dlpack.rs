@@ -334,8 +334,10 @@ pub unsafe extern "C" fn pinlane_buffer_from_dlpack_read_only(
 /// order: pass them with the buffer to `pinlane_upload_strided` and its like. A tensor without gaps
 /// is one row.
 ///
-/// Neighbours in the last dimension must follow each other, and the other dimensions must come to
-/// two at most when contiguous ones count as one. Elements with gaps take whole bytes.
+/// Contiguous dimensions count as one. If neighbours in the last dimension follow each other, they
+/// are a row, and there may be two other dimensions. If they lie apart, as in one column of a
+/// matrix, each element is a row, and there may be two dimensions. Elements with gaps take whole
+/// bytes.
 ///
 /// Statuses: as for `pinlane_buffer_from_dlpack`; `INVALID_VALUE` if `rows` is NULL, and for other
 /// gaps: strides that are negative, rows that overlap, and more dimensions.

@@ -172,8 +172,8 @@ pub(super) unsafe fn rows_of(
         let rows = merged(shape, strides);
         let Some(rows) = rows.and_then(|rows| in_bytes(rows, dtype.bytes())) else {
             let what = format!(
-                "shape {shape:?} with strides {strides:?} is not of rows that lie apart, in three \
-                 dimensions at most"
+                "shape {shape:?} with strides {strides:?} is not of rows that lie apart, in planes \
+                 at most; elements that lie apart are a row each"
             );
             return refused(what, remedy);
         };
@@ -194,10 +194,10 @@ pub(super) unsafe fn rows_of(
     Ok((data.cast::<u8>().wrapping_add(offset), rows))
 }
 
-/// The rows of a tensor with gaps, in elements: neighbours in the last dimension follow each other,
-/// and at most two dimensions are left when those that are contiguous are one. If the last
-/// dimension has one element, such as in one column of a matrix, each element is a row. `None` for
-/// any other.
+/// The rows of a tensor with gaps, in elements: at most three dimensions are left when those that
+/// are contiguous are one, and elements of the innermost one follow each other. If they lie apart,
+/// such as in one column of a matrix, each element is a row, and at most two dimensions are left.
+/// `None` for any other.
 fn merged(shape: &[i64], strides: &[i64]) -> Option<Strides> {
     // From the innermost on: the length and the stride.
     let mut left: Vec<(usize, usize)> = Vec::new();
@@ -210,13 +210,10 @@ fn merged(shape: &[i64], strides: &[i64]) -> Option<Strides> {
             _ => left.push((length, stride)),
         }
     }
-    if shape.last() == Some(&1) && left.first().is_some_and(|inner| inner.1 != 1) {
+    if left.first().is_none_or(|inner| inner.1 != 1) {
         left.insert(0, (1, 1));
     }
-    let row = match left.first() {
-        Some(&(length, 1)) => length,
-        _ => return None,
-    };
+    let row = left[0].0;
     match left[1..] {
         [] => Some(Strides::flat(row)),
         [rows] => Some(Strides::new(row, rows.0, rows.1)),
@@ -256,13 +253,20 @@ mod tests {
         // One column, of a matrix and of a volume.
         assert_eq!(merged(&[30, 1], &[100, 1]), plane(1, 30, 100));
         assert_eq!(merged(&[4, 5, 1], &[80, 10, 7]), Some(Strides::new(1, 5, 10).planes(4, 80)));
-        // Transposed, backwards, and in more dimensions than rows have.
-        assert_eq!(merged(&[4, 5], &[1, 4]), None);
+        // The same without the dimension of one element.
+        assert_eq!(merged(&[30], &[100]), plane(1, 30, 100));
+        assert_eq!(merged(&[4, 5], &[80, 10]), Some(Strides::new(1, 5, 10).planes(4, 80)));
+        assert_eq!(merged(&[4, 5], &[50, 10]), plane(1, 20, 10));
+        assert_eq!(merged(&[6, 4, 5], &[200, 50, 10]), plane(1, 120, 10));
+        // Transposed: the next element lies a row further.
+        assert_eq!(merged(&[4, 5], &[1, 4]), Some(Strides::new(1, 5, 4).planes(4, 1)));
+        // Backwards, and in more dimensions than rows have.
         assert_eq!(merged(&[4, 5], &[-5, 1]), None);
+        assert_eq!(merged(&[5], &[-2]), None);
+        assert_eq!(merged(&[5, 1], &[-2, 1]), None);
         assert_eq!(merged(&[9, 4, 5, 6], &[999, 110, 12, 1]), None);
         assert_eq!(merged(&[4, 5, 6, 1], &[999, 110, 12, 1]), None);
-        assert_eq!(merged(&[5, 1], &[-2, 1]), None);
-        assert_eq!(merged(&[5], &[2]), None);
+        assert_eq!(merged(&[4, 5, 6], &[999, 110, 12]), None);
     }
 
     #[test]
@@ -270,6 +274,9 @@ mod tests {
         assert_eq!(in_bytes(Strides::new(6, 5, 10), 4), Some(Strides::new(24, 5, 40)));
         assert_eq!(in_bytes(Strides::new(6, 5, 5), 4), None);
         assert_eq!(in_bytes(Strides::new(6, 5, 0), 4), None);
+        assert_eq!(in_bytes(Strides::new(1, 5, 0), 4), None);
+        assert_eq!(in_bytes(Strides::new(1, 5, 2), 4), Some(Strides::new(4, 5, 8)));
+        assert_eq!(in_bytes(Strides::new(1, 5, 4).planes(5, 1), 4), None);
         assert_eq!(in_bytes(Strides::new(6, 5, usize::MAX / 4), 4), None);
         assert_eq!(in_bytes(Strides::new(6, 5, usize::MAX / 2), 4), None);
     }

@@ -69,9 +69,16 @@ impl Imported {
     }
 
     /// As [`new`](Self::new), of a tensor that may have gaps: all bytes from its first element to
-    /// its last one, and where its rows lie in them, in bytes. Neighbours in its last dimension
-    /// follow each other, and its other dimensions come to two at most when contiguous ones are
-    /// one.
+    /// its last one, and where its rows lie in them, in bytes, in the order of its elements.
+    /// Contiguous dimensions count as one:
+    ///
+    /// * Neighbours in the last dimension follow each other, as in `m[:, 2:5]` of NumPy: they are a
+    ///   row, and at most two other dimensions are its [`rows`](Strides::rows) and
+    ///   [`planes`](Strides::planes).
+    /// * They lie apart, as in `m[:, 2]` and `m.T`: each element is a row, and there are at most
+    ///   two dimensions. Those of `m[:, 2]` lie the length of a row of `m` apart.
+    ///
+    /// Lengths of 1 do not count, whatever their stride.
     ///
     /// ```
     /// # use pinlane::{Device, dlpack::{Imported, ManagedTensor}};

@@ -292,6 +292,43 @@ fn fits(layout: &Layout<'_>, bytes: usize) -> bool {
     bit(low) >= 0 && bit(high.saturating_add(1)) <= bytes as i128 * 8
 }
 
+/// Where the bytes of a tensor's elements lie behind its first one, in the order of the elements.
+fn places(shape: &[i64], strides: &[i64], element: usize) -> Vec<i64> {
+    let mut places = vec![0];
+    for (&length, &stride) in shape.iter().zip(strides) {
+        let next = |at: i64| (0..length).map(move |n| at + if length > 1 { n * stride } else { 0 });
+        places = places.into_iter().flat_map(next).collect();
+    }
+    let size = element as i64;
+    places.into_iter().flat_map(|at| at * size..(at + 1) * size).collect()
+}
+
+/// The same of rows of bytes.
+fn places_of_rows(rows: pinlane::Strides) -> Vec<i64> {
+    let starts = (0..rows.planes).flat_map(|plane| {
+        (0..rows.rows).map(move |row| plane * rows.plane_pitch + row * rows.pitch)
+    });
+    starts.flat_map(|start| start as i64..(start + rows.row) as i64).collect()
+}
+
+/// Whether these must be rows and planes: each dimension spans less than the distance in the next
+/// sparser one, and there are three with the row at most.
+fn must_be_rows(shape: &[i64], strides: &[i64]) -> bool {
+    let lengths = shape.iter().zip(strides).filter(|(length, _)| **length > 1);
+    let mut dimensions: Vec<(i64, i64)> =
+        lengths.map(|(&length, &stride)| (stride, length)).collect();
+    let neighbours_follow = dimensions.last().is_none_or(|innermost| innermost.0 == 1);
+    let most = if neighbours_follow { 3 } else { 2 };
+    dimensions.sort_unstable();
+    let mut span = 1;
+    dimensions.len() <= most
+        && dimensions.iter().all(|&(stride, length)| {
+            let is_apart = stride >= span;
+            span += (length - 1) * stride;
+            is_apart
+        })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 4000,
@@ -302,6 +339,52 @@ proptest! {
     #[test]
     fn a_tensor_covers_what_its_members_say_or_is_refused(case in foreign()) {
         check_import(&case)?;
+    }
+
+    #[test]
+    fn a_tensor_with_gaps_is_rows_of_the_same_bytes_in_the_same_order(
+        (shape, strides) in prop_oneof![
+            prop::collection::vec((0i64..6, -2i64..30), 0..5),
+            prop::collection::vec((1i64..6, prop::sample::select(vec![1, 2, 6, 7, 36, 80])), 1..4),
+            prop::collection::vec((1i64..2, any::<i64>()), 0..4),
+        ].prop_map(|dimensions| dimensions.into_iter().unzip::<i64, i64, Vec<_>, Vec<_>>()),
+        (bits, lanes, flags) in
+            prop::sample::select(vec![(8u8, 1u16, 0u64), (32, 1, 0), (8, 3, 0), (4, 1, 4)]),
+    ) {
+        let case = Foreign {
+            dtype: DataType { code: 1, bits, lanes },
+            shape: shape.clone(),
+            strides: Strides::Given(strides.clone()),
+            flags,
+            version: dlpack::VERSION,
+            byte_offset: 0,
+            data: Data::Somewhere,
+            ndim: None,
+            shape_at: Array::InPlace,
+        };
+        let element = usize::from(bits).div_ceil(8) * usize::from(lanes);
+        let expected = places(&shape, &strides, element);
+        let mut memory = vec![0u8; 1 << 13]; // more than any of these tensors spans
+        case.with(memory.as_mut_ptr().expose_provenance(), |mut managed| {
+            // SAFETY: live, and owned here; its memory is `memory`, if it is taken.
+            match unsafe { Imported::with_strides(NonNull::from(&mut managed)) } {
+                Ok((mut imported, rows)) => {
+                    prop_assert_eq!(&places_of_rows(rows), &expected, "{:?}", rows);
+                    let end = expected.iter().max().map_or(0, |last| last + 1);
+                    prop_assert_eq!(imported.elements().len() as i64, end);
+                    let mut sorted = expected.clone();
+                    sorted.sort_unstable();
+                    sorted.dedup();
+                    prop_assert_eq!(sorted.len(), expected.len(), "two elements overlap");
+                }
+                Err(error) => {
+                    prop_assert_eq!(error.kind(), ErrorKind::InvalidValue);
+                    prop_assert!(!expected.is_empty(), "{}", error);
+                    prop_assert!(!must_be_rows(&shape, &strides), "{}", error);
+                }
+            }
+            Ok(())
+        })?;
     }
 
     #[test]

@@ -201,9 +201,10 @@ template <class T>
 /// As `from_dlpack`, of a tensor that may have gaps: a buffer from its first element to its last
 /// one, and where the elements lie in it, in their order. A tensor without gaps is one row.
 ///
-/// Neighbours in the last dimension must follow each other, and the other dimensions must come to
-/// two at most when contiguous ones count as one. Until the tensor is deleted, no other code may
-/// use the gaps either.
+/// Contiguous dimensions count as one. If neighbours in the last dimension follow each other, they
+/// are a row, and there may be two other dimensions. If they lie apart, as in one column of a
+/// matrix, each element is a row, and there may be two dimensions. Until the tensor is deleted, no
+/// other code may use the gaps either.
 ///
 /// @code
 ///   auto [columns, rows] = pinlane::from_dlpack_strided<float>(device, tensor);

@@ -8,9 +8,18 @@ use crate::common;
 
 /// The shape and strides of tensors of 16-bit elements in a buffer of 4000, and their rows in
 /// bytes.
-fn tensors() -> [(&'static [i64], &'static [i64], Strides); 5] {
+fn tensors() -> [(&'static [i64], &'static [i64], Strides); 10] {
     [
-        (&[30, 1], &[100, 1], Strides::new(2, 30, 200)), // one column
+        // One column, as `m[:, 2:3]` and as `m[:, 2]`.
+        (&[30, 1], &[100, 1], Strides::new(2, 30, 200)),
+        (&[30], &[100], Strides::new(2, 30, 200)),
+        // Every third element of every second row, and of all rows.
+        (&[15, 20], &[200, 3], Strides::new(2, 20, 6).planes(15, 400)),
+        (&[15, 20], &[60, 3], Strides::new(2, 300, 6)),
+        // Transposed.
+        (&[20, 30], &[1, 100], Strides::new(2, 30, 200).planes(20, 2)),
+        // Dimensions of one element, whatever their strides are.
+        (&[1, 30, 1], &[-3, 100, i64::MAX], Strides::new(2, 30, 200)),
         (&[30, 20], &[100, 1], Strides::new(40, 30, 200)),
         (&[3, 5, 20], &[1000, 40, 1], Strides::new(40, 5, 80).planes(3, 2000)),
         // Two dimensions that are contiguous, and two that are one.
@@ -124,11 +133,12 @@ fn tensors_that_are_no_rows_stay_refused() {
     let device = Device::emulated().unwrap();
     let stream = device.stream().unwrap();
     for (shape, strides) in [
-        (&[30, 20][..], &[1, 30][..]),
-        (&[20], &[2]),
+        (&[30, 20][..], &[1, 20][..]), // overlaps
+        (&[20], &[0]),
         (&[30, 20], &[10, 1]),
         (&[30, 20], &[0, 1]),
         (&[2, 3, 4, 5], &[1000, 300, 50, 1]),
+        (&[3, 4, 5], &[1000, 100, 2]),
     ] {
         let buffer = device.alloc::<u16>(4000).unwrap();
         let mut layout = Layout::new(DataType::U16);

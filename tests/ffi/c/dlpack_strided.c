@@ -12,6 +12,10 @@ static const struct layout {
     {2, {30, 20}, {60, 1}, {40, 30, 120, 1, 0}},
     /* One column. */
     {2, {30, 1}, {60, 1}, {2, 30, 120, 1, 0}},
+    {1, {30}, {60}, {2, 30, 120, 1, 0}},
+    /* Every third element of every second row, and transposed. */
+    {2, {15, 20}, {120, 3}, {2, 20, 6, 15, 240}},
+    {2, {20, 30}, {1, 60}, {2, 30, 120, 20, 2}},
     {3, {3, 5, 20}, {600, 40, 1}, {40, 5, 80, 3, 1200}},
     /* Two dimensions that are contiguous, and two that are one. */
     {4, {4, 2, 3, 5}, {400, 200, 5, 1}, {30, 8, 400, 1, 0}},
@@ -236,7 +240,11 @@ static void what_is_refused_stays_the_callers(import from_dlpack) {
   BAD(apart, producer->strides[1] = -1);
   BAD(apart, producer->strides[0] = 99); /* rows that overlap */
   BAD(apart, producer->strides[0] = 0);
-  BAD(apart, (producer->strides[0] = 1, producer->strides[1] = 2)); /* transposed */
+  BAD(apart, (producer->strides[0] = 3, producer->strides[1] = 2)); /* columns that overlap */
+  BAD(apart, (producer->strides[0] = 0, producer->strides[1] = 0));
+  BAD(apart, (producer->strides[0] = -2, tensor->tensor.ndim = 1));
+  BAD("gaps between elements that share bytes",
+      (tensor->tensor.dtype.bits = 4, producer->strides[0] = 2, tensor->tensor.ndim = 1));
   BAD(apart, producer->strides[0] = INT64_MAX);
   /* More dimensions than rows have. */
   BAD(apart, (memcpy(producer->shape, (int64_t[]){2, 2, 2, 2}, sizeof good.shape),

@@ -165,6 +165,18 @@ void tensors_with_gaps_are_rows(rig& rig) {
   }
   EXPECT(rig.pool.stats().live_bytes == 0); // both tensors are deleted
 
+  // One column: a tensor of one dimension, whose elements lie apart.
+  auto* const column = columns(rig, false);
+  seen(column).ndim = 1;
+  seen(column).strides[0] = 5;
+  {
+    auto [host, elements] = pinlane::from_dlpack_strided<std::int32_t>(rig.device, column);
+    EXPECT(host.size() == 16 && has_strides(elements, 1, 4, 5));
+    rig.stream.upload_strided(host, elements, gpu.slice(0, 4), pinlane::no_gaps);
+    rig.stream.download(gpu, found);
+    EXPECT(found[0] == 1 && found[1] == 6 && found[2] == 11 && found[3] == 16 && found[4] == 7);
+  }
+
   auto [bytes, rows] = pinlane::from_dlpack_strided<std::byte>(rig.device, columns(rig, false));
   EXPECT(bytes.size() == 72 && has_strides(rows, 12, 4, 20));
 

@@ -50,8 +50,8 @@ inline void spoil_strides(frame& f, own_tensor& own) {
     strides[0] = 0;
     f.must_fail |= shape[0] > 1;
     break;
-  case 2: // neighbours that are apart
-    strides[2] = 2;
+  case 2: // the same element again
+    strides[2] = 0;
     f.must_fail |= shape[2] > 1;
     break;
   case 3: // rows that overlap
@@ -66,12 +66,13 @@ inline void spoil_strides(frame& f, own_tensor& own) {
   }
 }
 
-/// Lays a tensor without an error out as planes of rows, most of them with gaps, if there is room.
-inline void spread(frame& f, own_tensor& own) {
-  dl_tensor& view = own.versioned.tensor;
-  const bool is_padded = (own.versioned.flags & dl_padded) != 0;
-  const bool is_whole = is_padded || element_bits(view.type) % 8 == 0;
-  const std::size_t element = bytes_of(view.type, 1, true);
+/// Lengths and distances, from the outermost dimension on.
+struct grid {
+  std::vector<std::size_t> shape, strides;
+};
+
+/// Planes of rows, most of them with gaps.
+inline grid some_rows(frame& f) {
   const std::size_t row = 1 + f.in.below(20), rows = 1 + f.in.below(4), planes = 1 + f.in.below(3);
   const std::size_t gap = f.in.below(5), wide = f.in.below(9);
   std::size_t pitch = row + gap, plane_pitch = pitch * rows + wide;
@@ -79,22 +80,67 @@ inline void spread(frame& f, own_tensor& own) {
     plane_pitch = pitch;
     pitch = pitch * planes + wide;
   }
-  const std::size_t length = (planes - 1) * plane_pitch + (rows - 1) * pitch + row;
+  return {{planes, rows, row}, {plane_pitch, pitch, 1}};
+}
+
+/// Elements that lie apart, in one dimension or in two, of which either may be the denser one.
+inline grid some_elements(frame& f) {
+  const std::size_t row = 1 + f.in.below(20), rows = 1 + f.in.below(4), gap = f.in.below(5);
+  const std::size_t step = 2 + f.in.below(5);
+  switch (f.in.byte() % 3) {
+  case 0:
+    return {{row}, {step}};
+  case 1:
+    return {{rows, row}, {(row - 1) * step + 1 + gap, step}};
+  default: // transposed
+    return {{row, rows}, {1, row + gap}};
+  }
+}
+
+/// Adds dimensions of length 1, whose strides have no meaning, or makes the tensor an empty one,
+/// whose strides have none either.
+inline void add_odd_dimensions(frame& f, own_tensor& own) {
+  const std::int64_t odd[] = {0, 1, 7, -1, INT64_MIN, INT64_MAX};
+  while (f.in.byte() % 4 == 3) {
+    const auto at = static_cast<std::ptrdiff_t>(f.in.below(own.shape.size() + 1));
+    own.shape.insert(own.shape.begin() + at, 1);
+    own.strides.insert(own.strides.begin() + at, odd[f.in.below(6)]);
+  }
+  if (f.in.rarely(16)) {
+    own.shape[f.in.below(own.shape.size())] = 0;
+    own.strides[f.in.below(own.shape.size())] = odd[f.in.below(6)];
+    own.bytes = 0;
+    f.must_fail = false;
+  }
+}
+
+/// Lays a tensor without an error out with gaps, if there is room.
+inline void spread(frame& f, own_tensor& own) {
+  dl_tensor& view = own.versioned.tensor;
+  const bool is_padded = (own.versioned.flags & dl_padded) != 0;
+  const bool is_whole = is_padded || element_bits(view.type) % 8 == 0;
+  const std::size_t element = bytes_of(view.type, 1, true);
+  const grid laid = f.in.byte() % 3 == 2 ? some_elements(f) : some_rows(f);
+  std::size_t length = 1, count = 1;
+  for (std::size_t at = 0; at < laid.shape.size(); ++at) {
+    length += (laid.shape[at] - 1) * laid.strides[at];
+    count *= laid.shape[at];
+  }
   if (length * element > own.room) {
     return;
   }
-  const auto number = [](std::size_t value) { return static_cast<std::int64_t>(value); };
-  own.shape = {number(planes), number(rows), number(row)};
-  own.strides = {number(plane_pitch), number(pitch), 1};
-  own.bytes = is_whole ? length * element : bytes_of(view.type, planes * rows * row, false);
+  own.shape.assign(laid.shape.begin(), laid.shape.end());
+  own.strides.assign(laid.strides.begin(), laid.strides.end());
+  own.bytes = is_whole ? length * element : bytes_of(view.type, count, false);
   if (!is_whole) {
     const std::vector<std::int64_t> tight = compact(own.shape);
-    for (std::size_t at = 0; at < 3; ++at) {
+    for (std::size_t at = 0; at < tight.size(); ++at) {
       f.must_fail |= own.shape[at] > 1 && own.strides[at] != tight[at];
     }
-  } else if (f.in.rarely(48)) {
+  } else if (own.shape.size() == 3 && f.in.rarely(48)) {
     spoil_strides(f, own);
   }
+  add_odd_dimensions(f, own);
   view.ndim = static_cast<std::int32_t>(own.shape.size());
   view.shape = own.shape.data();
   view.strides = own.strides.data();
