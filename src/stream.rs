@@ -43,7 +43,8 @@ impl StreamOptions {
 
 setters! {
     impl StreamOptions {
-        /// Lower numbers run first; clamped to the device's range
+        /// Of kernels that wait for room on the device, those with lower numbers run first. Copies
+        /// by the copy engine have no priority. Clamped to the device's range
         /// (`cudaDeviceGetStreamPriorityRange`).
         pub fn priority(priority: i32) => priority;
 

@@ -1572,7 +1572,8 @@ typedef struct pinlane_stream_options {
    */
   size_t size;
   /**
-   * Lower numbers run first; 0 is the default. Clamped to the device's range.
+   * Of kernels that wait for room on the device, those with lower numbers run first; 0 is the
+   * default. Copies by the copy engine have no priority. Clamped to the device's range.
    */
   int32_t priority;
   /**
@@ -2098,7 +2099,7 @@ pinlane_status pinlane_download_blocks(const struct pinlane_stream *stream,
  *
  * Does not block if the source is a part of a `buffer` or `pinned`; other memory may be reused
  * when the call returns. Ordered on `stream`, and after conflicting uses of the buffers on other
- * streams, as a use from the first row to the end of the last one. `ticket` may be NULL.
+ * streams, as a use of the rows without the gaps between them. `ticket` may be NULL.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`; `OUT_OF_RANGE` if rows do not lie in their side, or a side not in its buffer;

@@ -56,7 +56,8 @@ pub const PINLANE_STREAM_BLOCKING: u32 = 1;
 pub struct pinlane_stream_options {
     /// `sizeof(pinlane_stream_options)`.
     pub size: usize,
-    /// Lower numbers run first; 0 is the default. Clamped to the device's range.
+    /// Of kernels that wait for room on the device, those with lower numbers run first; 0 is the
+    /// default. Copies by the copy engine have no priority. Clamped to the device's range.
     pub priority: i32,
     /// 0 or `PINLANE_STREAM_BLOCKING`.
     pub flags: u32,

@@ -23,9 +23,10 @@
 //! ```
 //!
 //! A device that is not recorded pays one branch for each call. While it is recorded, each
-//! operation on a stream is enclosed by two events with timing. Recording one takes about a
-//! microsecond of the host. Times have a resolution of half a microsecond
-//! (`cudaEventElapsedTime`). They come as a `float`, so beyond 16 s they have seven digits.
+//! operation on a stream is enclosed by two events with timing, so copies of several threads do not
+//! become one batch. Recording an event takes about a microsecond of the host. Times have a
+//! resolution of half a microsecond (`cudaEventElapsedTime`). They come as a `float`, so beyond
+//! 16 s they have seven digits.
 //!
 //! # Graphs
 //!

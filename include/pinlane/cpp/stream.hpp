@@ -330,7 +330,8 @@ private:
 
 /// Options of a stream.
 struct stream_options {
-  /// Lower numbers run first. Clamped to the device's range.
+  /// Of kernels that wait for room on the device, those with lower numbers run first. Copies by the
+  /// copy engine have no priority. Clamped to the device's range.
   int priority = 0;
   /// Whether the stream waits for the legacy default stream, and that stream waits for it.
   bool blocking = false;

@@ -88,7 +88,7 @@ public:
   /// `destination`, in device memory: row by row, and plane by plane. Both sides have rows of the
   /// same shape, or one has no gaps and as many elements. What lies between the rows is left alone.
   ///
-  /// Ordered as `upload`, as a use from the first row to the end of the last one. Does not block if
+  /// Ordered as `upload`, as a use of the rows without the gaps between them. Does not block if
   /// `source` is a `pinned_buffer`, a slice of one or a `pinned_span`; pageable memory may be
   /// reused when the call returns.
   ///

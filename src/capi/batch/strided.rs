@@ -70,7 +70,7 @@ fn rows_of<V: View>(view: V, strides: Option<Strides>) -> Result<Strided<V>> {
 ///
 /// Does not block if the source is a part of a `buffer` or `pinned`; other memory may be reused
 /// when the call returns. Ordered on `stream`, and after conflicting uses of the buffers on other
-/// streams, as a use from the first row to the end of the last one. `ticket` may be NULL.
+/// streams, as a use of the rows without the gaps between them. `ticket` may be NULL.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`; `OUT_OF_RANGE` if rows do not lie in their side, or a side not in its buffer;
