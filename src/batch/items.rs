@@ -53,7 +53,8 @@ pub(super) struct HostSide<'a> {
 }
 
 impl<'a> HostSide<'a> {
-    #[inline]
+    /// Inlined, so that the parts of the item stay in registers. So are the functions that call it.
+    #[inline(always)]
     pub(super) fn read<T: Pod>(side: HostSlice<'a, T>, context: &Context) -> Self {
         match side {
             // SAFETY: the slice is borrowed for 'a.
@@ -66,7 +67,8 @@ impl<'a> HostSide<'a> {
         }
     }
 
-    #[inline]
+    /// As [`read`](Self::read).
+    #[inline(always)]
     pub(super) fn write<T: Pod>(side: HostSliceMut<'a, T>, context: &Context) -> Self {
         match side {
             // SAFETY: the slice is borrowed exclusively for 'a.

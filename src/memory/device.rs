@@ -228,6 +228,7 @@ impl<T: Pod> DeviceBuf<T> {
         &self.region.context
     }
 
+    #[inline]
     pub(super) fn region(&self) -> &DeviceRegion {
         &self.region
     }
@@ -313,6 +314,7 @@ macro_rules! device_view {
                 Ok($view { region: self.region, range, element: PhantomData })
             }
 
+            #[inline]
             pub(crate) fn context(&self) -> &Arc<Context> {
                 &self.region.context
             }
@@ -363,6 +365,7 @@ impl<'a> DeviceBytes<'a> {
         self.borrowed
     }
 
+    #[inline]
     pub(crate) fn context(&self) -> &'a Arc<Context> {
         &self.region.context
     }

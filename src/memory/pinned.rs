@@ -218,6 +218,7 @@ impl<T: Pod> PinnedBuf<T> {
         self.region().announce_access(bytes, access);
     }
 
+    #[inline]
     pub(super) fn region(&self) -> PinnedBytes<'_> {
         // SAFETY: the region has the right to the block.
         unsafe { PinnedBytes::of(&self.region.block) }

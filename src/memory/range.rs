@@ -21,12 +21,14 @@ pub(crate) fn byte_count<T>(operation: &'static str, len: usize) -> Result<usize
 }
 
 /// A range of elements of a buffer, in bytes.
+#[inline]
 pub(crate) fn in_bytes<T>(range: &Range<usize>) -> Range<usize> {
     range.start * size_of::<T>()..range.end * size_of::<T>()
 }
 
 /// The elements of a buffer that `range` names in a view. The view has the elements `view` of the
 /// buffer.
+#[inline]
 pub(crate) fn within<T>(
     operation: &'static str,
     range: impl RangeBounds<usize>,

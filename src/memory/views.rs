@@ -55,30 +55,35 @@ macro_rules! buffer {
 
             /// The whole buffer as a view.
             #[must_use]
+            #[inline]
             pub fn as_slice(&self) -> $shared<'_, T> {
                 $shared { region: self.region(), range: 0..self.len(), element: PhantomData }
             }
 
             /// The whole buffer as a view that may be written.
             #[must_use]
+            #[inline]
             pub fn as_slice_mut(&mut self) -> $exclusive<'_, T> {
                 $exclusive { region: self.region(), range: 0..self.len(), element: PhantomData }
             }
         }
 
         impl<'a, T: Pod> From<&'a $buffer<T>> for $shared<'a, T> {
+            #[inline]
             fn from(buffer: &'a $buffer<T>) -> Self {
                 buffer.as_slice()
             }
         }
 
         impl<'a, T: Pod> From<&'a mut $buffer<T>> for $exclusive<'a, T> {
+            #[inline]
             fn from(buffer: &'a mut $buffer<T>) -> Self {
                 buffer.as_slice_mut()
             }
         }
 
         impl<'a, T: Pod> From<$exclusive<'a, T>> for $shared<'a, T> {
+            #[inline]
             fn from(view: $exclusive<'a, T>) -> Self {
                 $shared { region: view.region, range: view.range, element: PhantomData }
             }
@@ -147,15 +152,56 @@ impl<T: Pod> Clone for PinnedSlice<'_, T> {
     }
 }
 
-/// The elements of `range` in parts of `len`, of which the last may be shorter.
-fn parts(
-    range: &Range<usize>,
-    len: usize,
-) -> impl ExactSizeIterator<Item = Range<usize>> + DoubleEndedIterator + use<> {
+/// The elements of `range` in parts of `len`, of which the last may be shorter. No two parts have
+/// an element in common, from whichever ends they are taken: exclusive views rely on that.
+///
+/// As [`step_by`](Iterator::step_by), without its division before the first part: thousands of
+/// buffers may have one part each.
+#[inline]
+fn parts(range: &Range<usize>, len: usize) -> Parts {
     assert!(len > 0, "a chunk has at least one element");
-    let end = range.end;
-    range.clone().step_by(len).map(move |start| start..end.min(start.saturating_add(len)))
+    Parts { left: range.clone(), len }
 }
+
+struct Parts {
+    left: Range<usize>,
+    len: usize,
+}
+
+impl Iterator for Parts {
+    type Item = Range<usize>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Range<usize>> {
+        let Range { start, end } = self.left;
+        if start >= end {
+            return None;
+        }
+        self.left.start = start.saturating_add(self.len).min(end);
+        Some(start..self.left.start)
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let count = self.left.len().div_ceil(self.len);
+        (count, Some(count))
+    }
+}
+
+impl DoubleEndedIterator for Parts {
+    #[inline]
+    fn next_back(&mut self) -> Option<Range<usize>> {
+        let Range { start, end } = self.left;
+        if start >= end {
+            return None;
+        }
+        // The elements before the last part are a whole number of parts.
+        self.left.end = start + (end - start - 1) / self.len * self.len;
+        Some(self.left.end..end)
+    }
+}
+
+impl ExactSizeIterator for Parts {}
 
 macro_rules! shared {
     ($view:ident) => {
@@ -178,6 +224,7 @@ macro_rules! shared {
             /// # Panics
             ///
             /// `len` is 0.
+            #[inline]
             pub fn chunks(
                 &self,
                 len: usize,
@@ -205,6 +252,7 @@ macro_rules! exclusive {
             /// # Panics
             ///
             /// `len` is 0.
+            #[inline]
             pub fn chunks_mut(
                 self,
                 len: usize,
@@ -231,6 +279,7 @@ macro_rules! exclusive {
 
             /// The same view, borrowed for a shorter time.
             #[must_use]
+            #[inline]
             pub fn reborrow(&mut self) -> $view<'_, T> {
                 $view { region: self.region, range: self.range.clone(), element: PhantomData }
             }
@@ -253,6 +302,7 @@ macro_rules! exclusive {
             ///
             /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if `middle` is more than
             /// [`len`](Self::len).
+            #[inline]
             pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
                 const OPERATION: &str = concat!(stringify!($view), "::split_at_mut");
                 let first = range::within::<T>(OPERATION, ..middle, &self.range)?;
@@ -263,6 +313,7 @@ macro_rules! exclusive {
 
             /// A shared view of the same elements.
             #[must_use]
+            #[inline]
             pub fn as_slice(&self) -> $shared<'_, T> {
                 $shared { region: self.region, range: self.range.clone(), element: PhantomData }
             }
@@ -292,8 +343,17 @@ mod tests {
             let like_slices =
                 elements.chunks(len).map(|chunk| chunk[0]..chunk[chunk.len() - 1] + 1);
             assert!(parts(&(3..17), len).eq(like_slices.clone()), "{len}");
-            assert!(parts(&(3..17), len).rev().eq(like_slices.rev()), "{len}");
+            assert!(parts(&(3..17), len).rev().eq(like_slices.clone().rev()), "{len}");
             assert_eq!(parts(&(3..17), len).len(), elements.chunks(len).len(), "{len}");
+            let (mut ours, mut theirs) = (parts(&(3..17), len), like_slices);
+            for turn in 0..16 {
+                let from_the_front = turn % 3 != 1;
+                let both = match from_the_front {
+                    true => (ours.next(), theirs.next()),
+                    false => (ours.next_back(), theirs.next_back()),
+                };
+                assert_eq!(both.0, both.1, "{len}, from both ends");
+            }
         }
         assert_eq!(parts(&(5..5), 3).len(), 0);
     }
