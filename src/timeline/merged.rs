@@ -117,9 +117,9 @@ mod tests {
     use super::*;
     use crate::device::{Device, create_stream};
     use crate::driver::emulated::{Builder, Emulator, Fault};
-    use crate::driver::{Call, DevicePtr, StreamFlags};
-    use crate::error::CudaCode;
-    use crate::memory::PinnedBuf;
+    use crate::driver::{Call, DevicePtr, Poll, StreamFlags};
+    use crate::error::{CudaCode, ErrorKind};
+    use crate::memory::{DeviceBuf, PinnedBuf};
     use crate::pool::PinnedPool;
 
     const EACH: usize = 256;
@@ -146,11 +146,13 @@ mod tests {
             Rig { emulator, device, stream: stream.expect("no faults"), host }
         }
 
-        /// A thread for each place copies a block there, while another has the combiner. Gives the
-        /// results, how many of each of `CALLS` were made, and what the device's memory holds.
-        fn upload(&self, places: [usize; THREADS]) -> (Vec<DriverResult<()>>, [u64; 3], Vec<u8>) {
-            let gpu = self.device.alloc::<u8>(THREADS * EACH).expect("no faults");
-            self.stream.synchronize("a test").expect("no faults");
+        /// A thread for each place copies a block there, while another has the combiner. Gives each
+        /// thread's position and result, and how many of each of `CALLS` were made.
+        fn enqueue(
+            &self,
+            gpu: &DeviceBuf<u8>,
+            places: [usize; THREADS],
+        ) -> (Vec<(u64, DriverResult<()>)>, [u64; 3]) {
             let copy = |n: usize| {
                 let src = self.host.as_ptr().expose_provenance() + n * EACH;
                 let dst = gpu.as_device_ptr() + (places[n] * EACH) as DevicePtr;
@@ -182,14 +184,21 @@ mod tests {
                 threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
             });
             let after = counted();
-            for &(position, _) in &results {
-                self.stream.wait(position, "a test").expect("no faults");
-            }
             let mut positions: Vec<_> = results.iter().map(|&(position, _)| position).collect();
             positions.sort_unstable();
             positions.dedup();
             assert_eq!(positions.len(), THREADS, "each has a position of its own");
-            let made = std::array::from_fn(|n| after[n] - before[n]);
+            (results, std::array::from_fn(|n| after[n] - before[n]))
+        }
+
+        /// The same, with the contents of the device's memory after it instead of positions.
+        fn upload(&self, places: [usize; THREADS]) -> (Vec<DriverResult<()>>, [u64; 3], Vec<u8>) {
+            let gpu = self.device.alloc::<u8>(THREADS * EACH).expect("no faults");
+            self.stream.synchronize("a test").expect("no faults");
+            let (results, made) = self.enqueue(&gpu, places);
+            for &(position, _) in &results {
+                self.stream.wait(position, "a test").expect("no faults");
+            }
             let mut back = vec![0; THREADS * EACH];
             let stream = self.device.stream().expect("no faults");
             stream.download_slice(&gpu, &mut back).expect("no faults");
@@ -243,5 +252,47 @@ mod tests {
         let (results, made, back) = rig.upload([0, 1, 2, 3]);
         assert_eq!((results, made[1]), (vec![Ok(()); THREADS], THREADS as u64));
         assert!(back == sent([0, 1, 2, 3]));
+    }
+
+    #[test]
+    fn a_batch_that_was_enqueued_although_its_call_failed_is_made_again() {
+        let fault = Fault::once(Call::CopyBatch, CudaCode::INVALID_VALUE).late();
+        let rig = Rig::new(Emulator::builder().fault(fault));
+        let (results, made, back) = rig.upload([2, 0, 3, 1]);
+        assert_eq!((results, made), (vec![Ok(()); THREADS], [1, THREADS as u64, 1]));
+        assert!(back == sent([2, 0, 3, 1]));
+    }
+
+    #[test]
+    fn a_batch_without_an_event_is_waited_for_all_the_same() {
+        let rig = Rig::new(Emulator::builder());
+        rig.emulator.inject(Fault::forever(Call::EventRecord, CudaCode::UNKNOWN));
+        let gpu = rig.device.alloc::<u8>(THREADS * EACH).expect("no faults");
+        rig.emulator.stall(rig.stream.raw()).expect("live");
+        let (enqueued, made) = rig.enqueue(&gpu, [0, 1, 2, 3]);
+        assert_eq!(made, [1, 0, 1]);
+        for &(position, result) in &enqueued {
+            assert_eq!(result, Ok(()));
+            assert_eq!(rig.stream.poll(position).expect("no faults"), Poll::NotReady);
+        }
+        rig.emulator.release(rig.stream.raw()).expect("live");
+        for &(position, _) in &enqueued {
+            rig.stream.wait(position, "a test").expect("by the stream");
+            assert!(rig.stream.is_complete(position));
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_lost_is_the_error_of_each_thread() {
+        let lost = CudaCode::ILLEGAL_ADDRESS;
+        let rig = Rig::new(Emulator::builder().fault(Fault::once(Call::CopyBatch, lost)));
+        let gpu = rig.device.alloc::<u8>(THREADS * EACH).expect("no faults");
+        let (enqueued, _) = rig.enqueue(&gpu, [0, 1, 2, 3]);
+        for &(position, result) in &enqueued {
+            assert_eq!(result, Err(lost));
+            let error = rig.stream.wait(position, "a test").expect_err("the device is lost");
+            assert_eq!(error.kind(), ErrorKind::DeviceLost);
+            assert!(!rig.stream.is_complete(position), "its buffers must not be reused");
+        }
     }
 }
