@@ -25,7 +25,8 @@
 //! * **An imported tensor is a buffer** ([`Imported`],
 //!   [`Stream::import_dlpack`](crate::Stream::import_dlpack)): its deleter is called when the
 //!   buffer has been dropped and no use of it is pending. If that cannot be known, it is never
-//!   called.
+//!   called. A tensor with gaps, such as some columns of a matrix, is imported with its strides
+//!   ([`Imported::with_strides`]), for [strided copies](crate::Stream::upload_strided).
 //!
 //! # Elements of less than a byte
 //!
