@@ -96,7 +96,7 @@ class Bench:
                 ("d2h", ".index_copy", lambda: table.index_copy_(0, numbers, there.to("cpu"))),
                 ("d2h", ".index_copy_pinned", scatter),
             ):
-                self.figure(f"rows.{name}.{length}{suffix}", "us", work, micros)
+                self.figure(f"rows.{name}.{length}.pageable{suffix}", "us", work, micros)
 
     def many(self):
         """Many tensors, small ones and large ones."""
