@@ -19,6 +19,7 @@ pub(crate) use pinlane_base::process::{
 pub(crate) use pinlane_base::thread;
 
 use crate::error::Error;
+use crate::sync::{Condvar, Mutex};
 
 /// Ends the process, because a borrow cannot end: a device may access the memory at any time, so
 /// giving it back would be undefined behaviour. Aborts the process, unless it is already ending:
@@ -71,5 +72,46 @@ pub(crate) fn on_ordinary_thread<T: Send + 'static>(
     }
     if let Err(refused) = thread::start("pinlane-release", owned, release) {
         lost(&mut ManuallyDrop::new(refused.owned));
+    }
+}
+
+/// How many graphs a host function has ended that another thread has yet to destroy.
+#[derive(Default)]
+struct LateEnds {
+    pending: Mutex<usize>,
+    ended: Condvar,
+}
+
+static LATE_ENDS: PerProcess<LateEnds> = PerProcess::new();
+
+/// A graph that a host function has ended: until this drops, the graph names memory that its
+/// owners may have dropped already.
+pub(crate) struct LateEnd(());
+
+impl LateEnd {
+    /// `None` on an ordinary thread, which destroys a graph at once.
+    pub(crate) fn begin() -> Option<LateEnd> {
+        in_host_function().then(|| {
+            *LATE_ENDS.get().pending.lock() += 1;
+            LateEnd(())
+        })
+    }
+}
+
+impl Drop for LateEnd {
+    fn drop(&mut self) {
+        let ends = LATE_ENDS.get();
+        *ends.pending.lock() -= 1;
+        ends.ended.notify_all();
+    }
+}
+
+/// Waits for the graphs that a host function has ended. Call it before memory is unlocked. The
+/// threads that it waits for run nothing but the driver's call that destroys a graph.
+pub(crate) fn wait_for_late_ends() {
+    let Some(ends) = LATE_ENDS.known() else { return };
+    let mut pending = ends.pending.lock();
+    while *pending > 0 {
+        pending = ends.ended.wait(pending);
     }
 }

@@ -18,7 +18,7 @@ use crate::driver::{
     Capture as Status, CopyKind, DevicePtr, Driver, DriverResult, RawStream, StreamFlags,
 };
 use crate::error::{Error, ErrorKind, Refused, Result};
-use crate::process::on_ordinary_thread;
+use crate::process::{LateEnd, on_ordinary_thread};
 use crate::stream::Stream;
 use crate::timeline::Timeline;
 use crate::trace::Action;
@@ -532,7 +532,7 @@ impl Drop for Capture {
             return;
         }
         // The other branches end when the capture has ended, by its first stream.
-        let end = |(branches, named): (Branches, Buffers)| {
+        let end = |(branches, named, late): (Branches, Buffers, Option<LateEnd>)| {
             let stream = branches.first();
             if let Some(driver) = stream.context().releaser() {
                 // SAFETY: the stream is live, and its capture has begun; nothing else has the
@@ -541,13 +541,15 @@ impl Drop for Capture {
                     driver.capture_end(stream.raw()).and_then(|graph| driver.graph_destroy(graph))
                 };
             }
+            drop(late);
             drop(named);
         };
         let stream = Arc::clone(self.branches.first());
         let branches = std::mem::replace(&mut self.branches, Branches::new(stream));
         let named = std::mem::replace(&mut self.buffers, Buffers::new());
         // Without a thread the stream stays, as after a failure: nothing launches the work.
-        on_ordinary_thread((branches, named), end, |(_, named)| {
+        on_ordinary_thread((branches, named, LateEnd::begin()), end, |(_, named, late)| {
+            drop(late.take());
             drop(std::mem::replace(named, Buffers::new()));
         });
     }

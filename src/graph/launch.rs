@@ -25,7 +25,7 @@ use crate::copy::order::Door;
 use crate::driver::{CopyKind, Driver, DriverResult, Item, RawGraph, RawStream};
 use crate::error::{CudaCode, Error, ErrorKind, Refused, Remedy, Result};
 use crate::memory::Operand;
-use crate::process::on_ordinary_thread;
+use crate::process::{LateEnd, on_ordinary_thread};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
@@ -96,16 +96,19 @@ impl Executable {
     /// on another thread.
     fn end(&mut self, named: Buffers) {
         let Some(graph) = self.graph.take() else { return };
-        let end = move |(context, named): (Arc<Context>, Buffers)| {
+        let end = move |(context, named, late): (Arc<Context>, Buffers, Option<LateEnd>)| {
             if let Some(driver) = context.releaser() {
                 // SAFETY: the graph is live, and this was its last owner. A launch under way
                 // drains. A failure leaks it.
                 let _ = unsafe { driver.graph_destroy(graph) };
             }
+            drop(late);
             drop(named);
         };
+        let owned = (Arc::clone(&self.context), named, LateEnd::begin());
         // Without a thread the graph leaks, as after a failure: nothing launches it.
-        on_ordinary_thread((Arc::clone(&self.context), named), end, |(_, named)| {
+        on_ordinary_thread(owned, end, |(_, named, late)| {
+            drop(late.take());
             drop(std::mem::replace(named, Buffers::new()));
         });
     }
@@ -414,7 +417,8 @@ impl Graph {
 
     /// Ends the graph, and gives its buffers back. Does not block: what the last launch still uses
     /// is waited for as after any operation. In a host function the graph is destroyed a little
-    /// later, on another thread: keep the buffers for longer than the function runs.
+    /// later, on another thread; its memory stays page-locked until then, even if you drop the
+    /// buffers at once.
     #[must_use]
     pub fn into_buffers(mut self) -> Buffers {
         self.tell_all();

@@ -38,7 +38,9 @@ use super::pinned::{PinnedBuf, PinnedRegion};
 use crate::context::Context;
 use crate::driver::{Attribute, HostFlags};
 use crate::error::{CudaCode, Error, ErrorKind, Remedy, Result};
-use crate::process::{borrow_cannot_end, call_user, is_mapped, on_ordinary_thread};
+use crate::process::{
+    borrow_cannot_end, call_user, is_mapped, on_ordinary_thread, wait_for_late_ends,
+};
 use crate::sync::Mutex;
 
 /// What devices do with registered memory.
@@ -198,6 +200,7 @@ impl<O: Send + 'static> Registration<O> {
             result = result.and(finished.map_err(NotEnded::InUse));
         }
         result?;
+        wait_for_late_ends();
         if self.terms == Terms::LockedElsewhere {
             return Ok(());
         }

@@ -77,6 +77,70 @@ fn rule_23_a_graph_may_be_dropped_in_a_host_function() {
     }
 }
 
+/// A graph that ends in a host function is destroyed a little later, by another thread. Nothing
+/// that it names is unlocked before, even if its buffers are dropped at once.
+fn ends_in_a_host_function(seeds: u64, end: impl Fn(&Rig) -> Box<dyn FnOnce() + Send>) {
+    for execution in [Execution::Eager, Execution::Lazy, Execution::Random] {
+        for seed in 0..seeds {
+            let rig = Rig::new(execution, seed, 4);
+            let function = end(&rig);
+            rig.stream.launch_host(function).unwrap().wait().unwrap();
+            rig.pool.trim().unwrap();
+            rig.assert_no_misuse();
+            rig.assert_nothing_is_left();
+        }
+    }
+}
+
+#[test]
+fn rule_23_the_buffers_of_a_graph_may_be_dropped_in_a_host_function() {
+    ends_in_a_host_function(60, |rig| {
+        let (mut graph, _) = downloading(rig, 7);
+        graph.launch(&rig.stream).unwrap();
+        Box::new(move || drop(graph.into_buffers()))
+    });
+}
+
+#[test]
+fn rule_23_the_buffers_of_a_capture_may_be_dropped_in_a_host_function() {
+    ends_in_a_host_function(60, |rig| {
+        let mut capture = rig.device.capture().unwrap();
+        let (host, gpu) = (capture.own(rig.host(1)), capture.own(rig.gpu()));
+        capture.upload(host, gpu).unwrap();
+        Box::new(move || drop(capture.into_buffers()))
+    });
+}
+
+#[test]
+fn rule_23_buffers_of_a_refused_capture_may_be_dropped_in_a_host_function() {
+    ends_in_a_host_function(60, |rig| {
+        let mut capture = rig.device.capture().unwrap();
+        let (host, gpu) = (capture.own(rig.host(1)), capture.own(rig.gpu()));
+        capture.upload(host, gpu).unwrap();
+        Box::new(move || drop(capture.finish().unwrap_err().value))
+    });
+}
+
+/// One graph captures into another. The other one goes first.
+#[test]
+fn rule_23_a_graph_and_one_that_it_has_joined_may_be_dropped_in_a_host_function() {
+    ends_in_a_host_function(60, |rig| {
+        let mut outer = rig.device.capture().unwrap();
+        // SAFETY: nothing is enqueued.
+        let stream = unsafe { outer.foreign(&[], &[], |stream| stream) }.unwrap();
+        // SAFETY: the stream of the capture, which lives until `finish`.
+        let stream = unsafe { rig.device.borrow_stream(stream) };
+        // SAFETY: the outer graph is dropped first, and never launched.
+        let mut inner = unsafe { stream.join_capture() }.unwrap();
+        let (host, gpu) = (inner.own(rig.host(1)), inner.own(rig.gpu()));
+        inner.upload(host, gpu).unwrap();
+        let inner = inner.finish().unwrap();
+        drop(stream);
+        let outer = outer.finish().unwrap();
+        Box::new(move || drop((outer, inner)))
+    });
+}
+
 #[test]
 fn rule_14_a_forked_child_launches_nothing_and_drops_quietly() {
     if !is_alone(module_path!(), "rule_14_a_forked_child_launches_nothing_and_drops_quietly") {

@@ -28,6 +28,7 @@ use crate::memory::lock::{self, NotRegistered};
 use crate::pool::books::stats::Fallbacks;
 use crate::pool::classes::PAGE;
 use crate::pool::options::{Options, PageLocking};
+use crate::process::wait_for_late_ends;
 
 /// The smallest part that is registered. No slab of several blocks is larger.
 pub(crate) const LEAST_PART: usize = 8 << 20;
@@ -78,6 +79,7 @@ impl SlabMemory {
     /// * The calling thread is not inside a host function.
     pub(crate) unsafe fn release(self, context: &Context) -> bool {
         let Some(driver) = context.releaser() else { return false };
+        wait_for_late_ends();
         match self.locked_by {
             LockedBy::Registration(pages, part) => {
                 // SAFETY: `register` registered these parts, and by the caller's precondition no
