@@ -50,7 +50,8 @@ pub(crate) enum Turn<'c, Q: Copy, A> {
 
 impl<Q: Copy, A> Combiner<Q, A> {
     /// If no other thread works or waits, or if `joins` is false, the caller works alone. Else one
-    /// of the threads gets the answers of all by `together`, in the order in which they came.
+    /// of the threads gets the answers of all by `together`, in the order in which they came. For
+    /// whom there is no answer works alone.
     #[inline]
     pub(crate) fn ask(
         &self,

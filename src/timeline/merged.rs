@@ -42,14 +42,22 @@ impl Timeline {
         };
         let together = |copies: &[SmallCopy]| self.enqueue_together(driver, operation, copies);
         match self.combiner.ask(copy, joins, together) {
-            Turn::Alone { _work } => alone(),
+            Turn::Alone { _work } => {
+                _shown = None;
+                if _work.is_none() {
+                    // It may have waited, and the stream may be captured by now.
+                    self.open(operation)?;
+                }
+                alone()
+            }
             Turn::Answered(Enqueued { fence, result }) => {
                 Ok(Submission { fence, value: result, fenced: Ok(()) })
             }
         }
     }
 
-    /// Enqueues copies of several threads, and an event for all.
+    /// Enqueues copies of several threads, and an event for all. Without an outcome, if other code
+    /// has got the stream's handle since the threads asked: then each works alone.
     #[cold]
     fn enqueue_together(
         &self,
@@ -57,6 +65,9 @@ impl Timeline {
         operation: &'static str,
         copies: &[SmallCopy],
     ) -> Vec<Enqueued> {
+        if self.exposure() != Exposure::Sealed {
+            return Vec::new();
+        }
         let covers = self.recorded();
         let mut results: Vec<_> = copies.iter().map(|_| Ok(Ok(()))).collect();
         for kind in [CopyKind::H2D, CopyKind::D2H] {
@@ -126,6 +137,9 @@ mod tests {
     const THREADS: usize = 4;
     const CALLS: [Call; 3] = [Call::CopyBatch, Call::CopyH2D, Call::EventRecord];
 
+    /// A position, and what the driver returned for its copy.
+    type Outcome = (u64, DriverResult<()>);
+
     struct Rig {
         emulator: Emulator,
         device: Device,
@@ -146,13 +160,15 @@ mod tests {
             Rig { emulator, device, stream: stream.expect("no faults"), host }
         }
 
-        /// A thread for each place copies a block there, while another has the combiner. Gives each
-        /// thread's position and result, and how many of each of `CALLS` were made.
-        fn enqueue(
+        /// A thread for each place copies a block there, while another has the combiner, which
+        /// then calls `before`. Gives each thread's position and result, and how many of each of
+        /// `CALLS` were made.
+        fn try_enqueue(
             &self,
             gpu: &DeviceBuf<u8>,
             places: [usize; THREADS],
-        ) -> (Vec<(u64, DriverResult<()>)>, [u64; 3]) {
+            before: impl FnOnce(),
+        ) -> (Vec<Result<Outcome>>, [u64; 3]) {
             let copy = |n: usize| {
                 let src = self.host.as_ptr().expose_provenance() + n * EACH;
                 let dst = gpu.as_device_ptr() + (places[n] * EACH) as DevicePtr;
@@ -163,7 +179,7 @@ mod tests {
             };
             let driver = self.stream.open("a test").expect("no faults");
             let counted = || CALLS.map(|call| self.emulator.calls(call));
-            let before = counted();
+            let earlier = counted();
             let results: Vec<_> = thread::scope(|scope| {
                 let turn = self.stream.combiner.ask(copy(0), || false, |_| unreachable!());
                 let submit = |n| {
@@ -171,24 +187,37 @@ mod tests {
                     scope.spawn(move || {
                         let alone = |_: &dyn Driver, _| unreachable!("others wait");
                         let submit = self.stream.submit_merged(driver, "a test", copy, alone);
-                        let submission = submit.expect("no faults");
-                        assert!(submission.fenced.is_ok());
-                        (submission.fence.position, submission.value.expect("no panic"))
+                        submit.map(|submission| {
+                            assert!(submission.fenced.is_ok());
+                            (submission.fence.position, submission.value.expect("no panic"))
+                        })
                     })
                 };
                 let threads: Vec<_> = (0..THREADS).map(submit).collect();
                 while self.stream.combiner.waiting() < THREADS {
                     thread::yield_now();
                 }
+                before();
                 drop(turn);
                 threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
             });
             let after = counted();
+            (results, std::array::from_fn(|n| after[n] - earlier[n]))
+        }
+
+        /// The same without refusals.
+        fn enqueue(
+            &self,
+            gpu: &DeviceBuf<u8>,
+            places: [usize; THREADS],
+        ) -> (Vec<Outcome>, [u64; 3]) {
+            let (results, made) = self.try_enqueue(gpu, places, || {});
+            let results: Vec<_> = results.into_iter().map(|it| it.expect("no faults")).collect();
             let mut positions: Vec<_> = results.iter().map(|&(position, _)| position).collect();
             positions.sort_unstable();
             positions.dedup();
             assert_eq!(positions.len(), THREADS, "each has a position of its own");
-            (results, std::array::from_fn(|n| after[n] - before[n]))
+            (results, made)
         }
 
         /// The same, with the contents of the device's memory after it instead of positions.
@@ -280,6 +309,23 @@ mod tests {
             rig.stream.wait(position, "a test").expect("by the stream");
             assert!(rig.stream.is_complete(position));
         }
+    }
+
+    /// The stream is private when the threads ask, and captured when one of them could work.
+    #[test]
+    fn a_capture_that_begins_meanwhile_gets_no_copy() {
+        let rig = Rig::new(Emulator::builder());
+        let gpu = rig.device.alloc::<u8>(THREADS * EACH).expect("no faults");
+        let enqueued = rig.try_enqueue(&gpu, [0, 1, 2, 3], || {
+            rig.stream.expose();
+            rig.emulator.begin_capture(rig.stream.raw()).expect("live");
+        });
+        for refused in enqueued.0 {
+            let error = refused.map(|_| ()).expect_err("the stream is captured");
+            assert_eq!(error.kind(), ErrorKind::StreamCapturing);
+        }
+        assert_eq!(enqueued.1, [0, 0, 0]);
+        rig.emulator.end_capture(rig.stream.raw()).expect("nobody has invalidated it");
     }
 
     #[test]
