@@ -155,15 +155,21 @@ impl<'a> Entry<'a> {
         self.host
     }
 
-    /// The buffer on that side, if it is tracked, and the entry's range of its bytes.
-    #[inline]
-    pub(super) fn buffer(&self, side: Side) -> Option<(&'a Hazards, Range<usize>)> {
+    /// The buffer on that side, if it is tracked. Reads nothing of it.
+    #[inline(always)]
+    pub(super) fn buffer(&self, side: Side) -> Option<&'a Hazards> {
         match side {
-            Side::Device => Some((self.device.hazards(), self.device.range())),
-            Side::Host => {
-                let pinned = self.pinned?;
-                Some((pinned.hazards(), pinned.range(self.host, self.bytes())))
-            }
+            Side::Device => Some(self.device.hazards()),
+            Side::Host => self.pinned.as_ref().map(PinnedBytes::hazards),
+        }
+    }
+
+    /// The entry's range of the bytes of that buffer.
+    #[inline(always)]
+    pub(super) fn range(&self, side: Side) -> Option<Range<usize>> {
+        match side {
+            Side::Device => Some(self.device.range()),
+            Side::Host => self.pinned.as_ref().map(|it| it.range(self.host, self.bytes())),
         }
     }
 

@@ -14,6 +14,7 @@ use super::route::Group;
 use super::staged::share::{DEAL, share};
 use crate::context::Context;
 use crate::error::{Error, Result};
+use crate::memory::PinnedBytes;
 use crate::memory::hazard::Hazards;
 use crate::sync::Mutex;
 
@@ -24,6 +25,8 @@ const SEVERAL: usize = 2048;
 const MANY: usize = 512;
 /// A thread that finds more regions than this drops them: they are then found again when needed.
 const REGIONS: usize = 1024;
+/// The same for one part: with as many buffers as that, a list of them saves no time.
+const REGIONS_OF_A_PART: usize = DEAL / 2;
 
 impl Group {
     fn add(&mut self, bytes: usize, follows: bool) {
@@ -148,18 +151,60 @@ impl<'a> Findings<'a> {
 
     /// Finds the buffers of the entries in `part`.
     fn look_at_buffers(&mut self, door: Door<'_>, entries: &[Entry<'a>], part: Range<usize>) {
-        for_regions(entries, part, |region| {
-            if let Err(error) = check_owner(door, &entries[region.first], region.side) {
-                self.error.get_or_insert(error);
+        let keeps = entries.len() >= MANY && !self.too_many;
+        let most = REGIONS.min(self.regions.len() + REGIONS_OF_A_PART);
+        self.look_at_side::<DEVICE>(door, entries, part.clone(), keeps.then_some(most));
+        self.look_at_side::<HOST>(door, entries, part, keeps.then_some(most));
+    }
+
+    /// As [`look_at_buffers`](Self::look_at_buffers), on one side. Keeps the regions, if there is a
+    /// `most`, until there are more.
+    fn look_at_side<const SIDE: bool>(
+        &mut self,
+        door: Door<'_>,
+        entries: &[Entry<'a>],
+        part: Range<usize>,
+        mut most: Option<usize>,
+    ) {
+        // The last memory whose owner was asked: asking takes a call.
+        let mut known: Option<PinnedBytes<'_>> = None;
+        for region in Regions::<SIDE>::of(entries, part) {
+            let entry = &entries[region.first];
+            let pinned = entry.pinned.filter(|_| SIDE == HOST);
+            let is_known = known.zip(pinned).is_some_and(|(known, it)| it.has_owner_of(&known));
+            if !is_known {
+                if let Err(error) = check_owner(door, entry, region.side) {
+                    self.note_error(error);
+                }
+                known = pinned;
             }
             if region.hazards.is_used_elsewhere(door.stream) {
-                self.used_elsewhere.push(region.clone());
+                self.note_used(region.clone());
             }
-            if entries.len() >= MANY && !self.too_many {
-                self.regions.push(region.clone());
-                self.too_many = self.regions.len() > REGIONS;
+            if let Some(room) = most {
+                most = self.keep(region, room);
             }
-        });
+        }
+    }
+
+    // Out of line, so that the loop above keeps regions in registers.
+
+    #[cold]
+    fn note_error(&mut self, error: Error) {
+        self.error.get_or_insert(error);
+    }
+
+    #[inline(never)]
+    fn note_used(&mut self, region: Region<'a>) {
+        self.used_elsewhere.push(region);
+    }
+
+    /// Keeps a region, and returns `most` unless there are too many then.
+    #[inline(never)]
+    fn keep(&mut self, region: Region<'a>, most: usize) -> Option<usize> {
+        self.regions.push(region);
+        self.too_many |= self.regions.len() > most;
+        (!self.too_many).then_some(most)
     }
 }
 
@@ -244,30 +289,52 @@ fn check_owner(door: Door<'_>, entry: &Entry<'_>, side: Side) -> Result<()> {
     }
 }
 
-/// Calls `with` for the buffers of the entries in `part`. Successive views of one buffer are one
-/// region: the buffer's list would merge them anyway, at a cost for each. The gaps between them may
-/// belong to other code, which may use them at any time.
-#[inline]
-pub(super) fn for_regions<'a>(
-    entries: &[Entry<'a>],
-    part: Range<usize>,
-    mut with: impl FnMut(&Region<'a>),
-) {
-    let entries = &entries[..part.end];
-    for side in [Side::Device, Side::Host] {
-        let mut next = part.start;
-        while let Some(entry) = entries.get(next) {
-            let first = next;
-            next += 1;
-            let Some((hazards, range)) = entry.buffer(side) else { continue };
+/// The sides of a copy, as constants.
+pub(super) const DEVICE: bool = false;
+pub(super) const HOST: bool = true;
+
+/// The buffers of successive entries, on one side. Successive views of one buffer are one region:
+/// the buffer's list would merge them anyway, at a cost for each. The gaps between them may belong
+/// to other code, which may use them at any time.
+///
+/// A region is made in registers, and its side is a constant: there may be as many as entries.
+pub(super) struct Regions<'e, 'a, const SIDE: bool> {
+    entries: &'e [Entry<'a>],
+    next: usize,
+}
+
+impl<'e, 'a, const SIDE: bool> Regions<'e, 'a, SIDE> {
+    const SIDE: Side = if SIDE == HOST { Side::Host } else { Side::Device };
+
+    /// Those of the entries in `part`.
+    #[inline]
+    pub(super) fn of(entries: &'e [Entry<'a>], part: Range<usize>) -> Self {
+        Regions { entries: &entries[..part.end], next: part.start }
+    }
+}
+
+impl<'a, const SIDE: bool> Iterator for Regions<'_, 'a, SIDE> {
+    type Item = Region<'a>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Region<'a>> {
+        let side = Self::SIDE;
+        loop {
+            let first = self.next;
+            let entry = self.entries.get(first)?;
+            self.next += 1;
+            let Some((hazards, range)) = entry.buffer(side).zip(entry.range(side)) else {
+                continue;
+            };
             let mut region = Region { side, hazards, bytes: range.len(), range, first };
-            while let Some((hazards, range)) = entries.get(next).and_then(|it| it.buffer(side))
-                && std::ptr::eq(hazards, region.hazards)
+            while let Some(entry) = self.entries.get(self.next)
+                && entry.buffer(side).is_some_and(|it| std::ptr::eq(it, hazards))
+                && let Some(range) = entry.range(side)
             {
                 region.add(&range, range.len());
-                next += 1;
+                self.next += 1;
             }
-            with(&region);
+            return Some(region);
         }
     }
 }

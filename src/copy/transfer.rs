@@ -26,7 +26,7 @@ use std::sync::Arc;
 use super::entry::{Direction, Entry};
 use super::order::Door;
 use super::staged::share::share;
-use super::survey::{Region, Survey, for_regions};
+use super::survey::{DEVICE, HOST, Region, Regions, Survey};
 use crate::error::{Error, Result};
 use crate::memory::hazard::{Access, Rows};
 use crate::memory::{DeviceBytes, Operand};
@@ -97,9 +97,15 @@ impl<'e, 'a> Transfer<'e, 'a> {
         self
     }
 
+    /// What the entries are together in a buffer, if they are rows with gaps between them.
+    #[inline]
+    fn rows_of(&self, region: &Region<'_>) -> Option<&(Range<usize>, Rows)> {
+        self.rows[region.side as usize].as_ref()
+    }
+
     /// What the transfer does with a buffer.
     fn operand<'o>(&'o self, region: &'o Region<'a>) -> Operand<'o> {
-        let (range, rows) = match &self.rows[region.side as usize] {
+        let (range, rows) = match self.rows_of(region) {
             Some((range, rows)) => (range, Some(rows)),
             None => (&region.range, None),
         };
@@ -186,11 +192,21 @@ impl<'e, 'a> Transfer<'e, 'a> {
         false
     }
 
+    /// Records the fence in the buffers of some entries, on one side.
+    fn note_side<const SIDE: bool>(&self, fence: Fence, part: Range<usize>) {
+        Regions::<SIDE>::of(self.entries, part).for_each(|region| self.note(fence, &region));
+    }
+
     /// Records the fence in a buffer.
+    #[inline(always)]
     fn note(&self, fence: Fence, region: &Region<'_>) {
         let stream = self.door.stream;
         let access = self.direction.access(region.side);
-        self.operand(region).note(stream, fence);
+        // As the operand would record it, without making one.
+        match self.rows_of(region) {
+            None => region.hazards.note(stream, fence, region.range.clone(), access),
+            Some((range, rows)) => region.hazards.note_rows(stream, fence, range, rows, access),
+        }
         if access == Access::Write && region.is_whole() {
             region.hazards.supersede(stream, &region.range);
         }
@@ -206,7 +222,10 @@ impl Drop for Transfer<'_, '_> {
         let regions = self.survey.regions.as_deref();
         let note = |(): &mut (), part: Range<usize>| match regions {
             Some(regions) => regions[part].iter().for_each(|region| self.note(fence, region)),
-            None => for_regions(self.entries, part, |region| self.note(fence, region)),
+            None => {
+                self.note_side::<DEVICE>(fence, part.clone());
+                self.note_side::<HOST>(fence, part);
+            }
         };
         let count = regions.map_or(self.entries.len(), <[_]>::len);
         share(self.door.stream.context().ordinal(), count, SEVERAL, &note, &|()| {});

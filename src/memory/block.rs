@@ -105,6 +105,12 @@ impl Block {
         range.end > self.seam && (range.start / self.seam + 1).saturating_mul(self.seam) < range.end
     }
 
+    /// Whether both blocks have one owner. It must be alive.
+    #[inline]
+    pub(crate) fn has_owner_of(&self, other: &Block) -> bool {
+        std::ptr::addr_eq(self.owner.as_ptr(), other.owner.as_ptr())
+    }
+
     /// # Safety
     ///
     /// * A [`BlockRef`] to the block exists while the result is used. Any owner will do.

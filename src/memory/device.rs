@@ -75,7 +75,7 @@ impl DeviceRegion {
         let mut region = Self::borrowed(context, ptr, bytes);
         region.frees = Some(heap.frees.clone());
         // If the fence failed, the use stays pending, and a wait for it returns the error.
-        region.hazards.note(stream, submission.fence, &(0..bytes), Access::Write);
+        region.hazards.note(stream, submission.fence, 0..bytes, Access::Write);
         Ok(region)
     }
 

@@ -57,10 +57,10 @@ impl<'a> Operand<'a> {
     }
 
     /// Records an operation that does this. Its stream has waited for the uses that conflict.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&self, stream: &Arc<Timeline>, fence: Fence) {
         match self.rows {
-            None => self.hazards.note(stream, fence, &self.range, self.access),
+            None => self.hazards.note(stream, fence, self.range.clone(), self.access),
             Some(rows) => self.hazards.note_rows(stream, fence, &self.range, rows, self.access),
         }
     }

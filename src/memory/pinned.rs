@@ -130,6 +130,12 @@ impl<'a> PinnedBytes<'a> {
         unsafe { self.0.owner() }.context()
     }
 
+    /// Whether both blocks have one owner, and so one context.
+    #[inline]
+    pub(crate) fn has_owner_of(&self, other: &PinnedBytes<'_>) -> bool {
+        self.0.has_owner_of(other.0)
+    }
+
     pub(crate) fn is_same_block(&self, other: &PinnedBytes<'_>) -> bool {
         std::ptr::eq(self.0, other.0)
     }

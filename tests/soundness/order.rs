@@ -191,6 +191,29 @@ fn rule_12_objects_of_two_drivers_do_not_mix() {
     assert!(ours.device != theirs.device);
 }
 
+/// A batch does not ask every buffer of one pool for its driver.
+#[test]
+fn rule_12_a_batch_finds_the_one_buffer_of_another_driver() {
+    let [ours, theirs] = [(); 2].map(|()| Rig::new(Execution::Lazy, 0, 4));
+    for place in 0..4 {
+        for on_device in [false, true] {
+            let of = |n: usize, here: bool| if n == place && here { &theirs } else { &ours };
+            let mut hosts: Vec<_> = (0..4).map(|n| of(n, !on_device).host(1)).collect();
+            let mut gpus: Vec<_> = (0..4).map(|n| of(n, on_device).gpu()).collect();
+            let refused = [
+                ours.stream.upload_batch(hosts.iter().zip(&mut gpus)).unwrap_err(),
+                ours.stream.download_batch(gpus.iter().zip(&mut hosts)).unwrap_err(),
+            ];
+            for error in refused {
+                assert_eq!(error.kind(), ErrorKind::WrongDevice, "{place} {on_device}");
+            }
+            for host in &mut hosts {
+                host.try_write().unwrap();
+            }
+        }
+    }
+}
+
 #[test]
 fn rule_13_a_blocking_stream_waits_for_the_legacy_stream_and_others_do_not() {
     let rig = Rig::new(Execution::Eager, 0, 1);

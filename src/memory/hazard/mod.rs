@@ -72,7 +72,7 @@ impl Hazards {
         &self,
         stream: &Arc<Timeline>,
         fence: Fence,
-        range: &Range<usize>,
+        range: Range<usize>,
         access: Access,
     ) {
         if range.is_empty() {
@@ -80,7 +80,7 @@ impl Hazards {
         }
         let mut uses = self.lock();
         let is_alone = self.users.load(Ordering::Relaxed) == Arc::as_ptr(stream).cast_mut();
-        if !(is_alone && uses.renew_first(stream, fence, range, access)) {
+        if !(is_alone && uses.renew_first(stream, fence, &range, access)) {
             self.note_another(uses, stream, fence, range, access);
         }
     }
@@ -92,12 +92,12 @@ impl Hazards {
         mut uses: SpinGuard<'a, List>,
         stream: &Arc<Timeline>,
         fence: Fence,
-        range: &Range<usize>,
+        range: Range<usize>,
         access: Access,
     ) {
         let gone = uses.take_retired_first();
         self.count_user(stream, &uses);
-        if !uses.absorb(stream, fence, range, access) {
+        if !uses.absorb(stream, fence, &range, access) {
             if uses.is_long() {
                 drop(uses);
                 self.tidy();
@@ -105,7 +105,7 @@ impl Hazards {
                 self.count_user(stream, &uses);
             }
             let stream = Arc::clone(stream);
-            uses.push(Use { stream, fence, range: range.clone(), access });
+            uses.push(Use { stream, fence, range, access });
         }
         drop(uses);
         drop(gone);

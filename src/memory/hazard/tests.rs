@@ -15,7 +15,7 @@ fn read(
     covers: u64,
     range: Range<usize>,
 ) {
-    hazards.note(stream, Fence { position, covers }, &range, Access::Read);
+    hazards.note(stream, Fence { position, covers }, range, Access::Read);
 }
 
 fn positions(hazards: &Hazards) -> Vec<u64> {
@@ -68,7 +68,7 @@ fn a_list_is_idle_again_when_all_is_complete() {
     for _ in 0..3 {
         for (at, stream) in [&stream, &other, &stream].into_iter().enumerate() {
             let submission = stream.submit("test", |_, _| ()).expect("no faults");
-            hazards.note(stream, submission.fence, &(at..at + 1), Access::Write);
+            hazards.note(stream, submission.fence, at..at + 1, Access::Write);
         }
         assert!(!hazards.is_idle() && !hazards.all_complete());
         stream.advance().expect("no faults");
@@ -111,7 +111,7 @@ fn no_bytes_are_no_use() {
 
 fn note_work(hazards: &Hazards, stream: &Arc<Timeline>, access: Access) {
     let submission = stream.submit("test", |_, _| ()).expect("no faults");
-    hazards.note(stream, submission.fence, &(0..8), access);
+    hazards.note(stream, submission.fence, 0..8, access);
 }
 
 /// If the second device is lost, a wait for its write says nothing about the uses of the first one.

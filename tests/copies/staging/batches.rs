@@ -16,7 +16,7 @@ use super::support::{
     ByRoute, ROUTES, SLOT, bytes, config, contents, device_of, install_team, pinned, shared, tiny,
     upload, views,
 };
-use crate::common::support::assert_nothing_is_left;
+use crate::common::support::{Stalled, assert_nothing_is_left};
 
 #[derive(Clone, Copy, Debug)]
 enum Memory {
@@ -349,6 +349,38 @@ fn thousands_of_copies() {
             };
             check(&batch, tiny());
             check(&batch, shared());
+        }
+    }
+}
+
+/// So many buffers that several threads look at them and record their uses, with no list of them.
+#[test]
+fn each_of_thousands_of_buffers_knows_of_its_copy() {
+    install_team(2);
+    let emulator = Emulator::new();
+    let device = device_of(&emulator, 0, shared());
+    let pool = PinnedPool::builder(&device).build().unwrap();
+    let stream = device.stream().unwrap();
+    let mut hosts: Vec<_> = (0..2500).map(|n| pinned(&pool, &bytes(64, n))).collect();
+    let mut gpus: Vec<_> = hosts.iter().map(|_| device.alloc::<u8>(64).unwrap()).collect();
+    for _ in 0..2 {
+        let stalled = Stalled::new(&emulator, &stream);
+        stream.upload_batch(hosts.iter().zip(&mut gpus)).unwrap();
+        for host in &mut hosts {
+            host.try_read().unwrap();
+            assert_eq!(host.try_write().unwrap_err().kind(), ErrorKind::NotReady);
+        }
+        drop(stalled);
+        hosts.iter_mut().for_each(|host| host.write().unwrap().fill(0));
+
+        let stalled = Stalled::new(&emulator, &stream);
+        stream.download_batch(gpus.iter().zip(&mut hosts)).unwrap();
+        for host in &hosts {
+            assert_eq!(host.try_read().unwrap_err().kind(), ErrorKind::NotReady);
+        }
+        drop(stalled);
+        for (n, host) in (0..).zip(&hosts) {
+            assert_eq!(host.read().unwrap(), bytes(64, n), "{n}");
         }
     }
 }
