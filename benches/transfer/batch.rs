@@ -25,7 +25,8 @@ const OURS: &str = "one batch whose list was made before; each item has a host b
     and on the device a view of one buffer with gaps, without gaps (.adjacent), or a buffer of its \
     own (.apart); from the call until the data is there, host's clock; median, in turns with the \
     reference: the same bytes in one copy";
-const LISTED: &str = "that batch with the making of its list";
+const LISTED: &str =
+    "that batch with the making of its list: of views of the one buffer, or of whole buffers";
 const ARRAYS: &str = "the same blocks, each host block a part of one range, by upload_parts or \
     download_parts and arrays of offsets made for the call; in turns with the batch";
 const AGAIN: &str = "that list once more";

@@ -149,7 +149,15 @@ impl Blocks {
         })
     }
 
+    /// Whether each page-locked block is a whole buffer, which a program lists as it is.
+    fn are_whole(&self, kind: Kind) -> bool {
+        matches!(kind, Kind::Pinned(_)) && self.pinned.len() > 1
+    }
+
     fn uploads(&mut self, kind: Kind, count: usize) -> Result<Uploads<'_>> {
+        if self.are_whole(kind) {
+            return Ok(self.pinned.iter().zip(&mut self.gpu).take(count).collect());
+        }
         let (bytes, stride, on_device) = (self.bytes, self.stride, self.on_device);
         let gpu =
             self.gpu.iter_mut().flat_map(|buffer| buffer.as_slice_mut().chunks_mut(on_device));
@@ -164,6 +172,9 @@ impl Blocks {
     }
 
     fn downloads(&mut self, kind: Kind, count: usize) -> Result<Downloads<'_>> {
+        if self.are_whole(kind) {
+            return Ok(self.gpu.iter().zip(&mut self.pinned).take(count).collect());
+        }
         let (bytes, stride, on_device) = (self.bytes, self.stride, self.on_device);
         let gpu = self.gpu.iter().flat_map(|buffer| buffer.as_slice().chunks(on_device));
         let gpu = gpu.map(|block| block.slice(..bytes)).take(count);
