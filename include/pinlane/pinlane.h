@@ -2434,12 +2434,15 @@ pinlane_status pinlane_buffer_record_use(struct pinlane_buffer *buffer,
  * `pinlane_buffer_register`, is the exception: the call waits for the device, then the memory
  * belongs to the caller again.
  *
+ * The memory of a buffer that a graph holds, or has lent, stays until the graph is freed too.
+ *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For the caller's own
- * memory also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function
- * (also one that `cudaLaunchHostFunc` runs), and what the CUDA runtime reports if it fails to wait
- * for the device or to unregister the memory. The buffer is then unchanged, the memory is still
- * lent and page-locked, and the call may be repeated. After `DEVICE_LOST`, copies that were
- * enqueued before may still run: keep the memory until the process ends.
+ * memory also `BUSY` while another thread's call uses it, or a graph holds it or has lent it;
+ * `UNSUPPORTED` inside a host function (also one that `cudaLaunchHostFunc` runs), and what the
+ * CUDA runtime reports if it fails to wait for the device or to unregister the memory. The buffer
+ * is then unchanged, the memory is still lent and page-locked, and the call may be repeated. After
+ * `DEVICE_LOST`, copies that were enqueued before may still run: keep the memory until the process
+ * ends.
  */
 pinlane_status pinlane_buffer_free(struct pinlane_buffer *buffer);
 
@@ -2733,10 +2736,11 @@ pinlane_status pinlane_set_log_callback(pinlane_log_callback function,
  * all work that was on the stream when the deleter was called. A borrowed CUDA stream must live as
  * long as the tensor; the handle of the stream may be freed.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY`, `OUT_OF_RANGE` if the tensor does not lie in the buffer,
- * `FORKED_PROCESS`, or the error of a copy that failed; `INVALID_VALUE` if `tensor` is NULL, for
- * memory of `pinlane_buffer_register`, a per-thread default stream, an invalid shape, or options
- * of an unknown size, device type or flag. The buffer is then unchanged.
+ * Statuses: `INVALID_HANDLE`; `BUSY`, also if a graph has lent the buffer; `OUT_OF_RANGE` if the
+ * tensor does not lie in the buffer; `FORKED_PROCESS`, or the error of a copy that failed;
+ * `INVALID_VALUE` if `tensor` is NULL, for memory of `pinlane_buffer_register`, a per-thread
+ * default stream, an invalid shape, or options of an unknown size, device type or flag. The buffer
+ * is then unchanged.
  *
  * # Safety
  *
@@ -3652,9 +3656,9 @@ pinlane_status pinlane_graph_launch(struct pinlane_graph *graph,
  * wait for the launches that use it, and copies are ordered after them. The next launch takes the
  * buffer back. Buffers that the work only reads can be read without this. Does not block.
  *
- * A buffer that is freed while it is lent is lost to the graph, which can then only be freed. Free
- * the graph first if the buffer is page-locked memory: the graph has its address, and emulated
- * devices report memory that is unlocked before (`FreedInFlight`).
+ * A buffer that is freed while it is lent is lost to the graph, which can then only be freed. The
+ * graph has its address, so its memory stays until then. Memory of the caller's own cannot come
+ * back before: `pinlane_buffer_free` returns `BUSY`.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if the graph does not name
  * the buffer.

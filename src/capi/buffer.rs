@@ -1,16 +1,22 @@
 //! Buffers in page-locked memory.
 
+mod kept;
+
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::time::Duration;
 
+use self::kept::Keepable;
+pub use self::kept::Kept;
 use super::memory::check_memory;
 use super::request::User;
+use super::status::refused;
 use super::{
     Out, Result, boundary, freeing, handle, handle_type, invalid, pinlane_device, pinlane_pool,
     pinlane_request, pinlane_status, pinlane_stream, pointer,
 };
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::memory::{Lent, PinnedBuf, Purpose};
 use crate::pool::PinnedPool;
 use crate::sync::sanitizer::theirs;
@@ -24,7 +30,7 @@ handle_type!(pinlane_buffer: HostBuffer, "buffer", table 5, shared: false);
 
 /// The object of a buffer's handle.
 pub struct HostBuffer {
-    buffer: PinnedBuf<u8>,
+    buffer: Keepable,
     /// What the memory is for.
     purpose: Purpose,
     /// Ends the loan, if the memory belongs to the caller.
@@ -35,7 +41,7 @@ impl HostBuffer {
     /// A buffer that owns its memory.
     #[inline(always)]
     pub(super) fn new(buffer: PinnedBuf<u8>) -> Self {
-        HostBuffer { buffer, purpose: Purpose::Any, lent: None }
+        HostBuffer { buffer: Keepable::new(buffer), purpose: Purpose::Any, lent: None }
     }
 
     /// A buffer that owns its memory, which is only read.
@@ -60,9 +66,19 @@ impl HostBuffer {
         &mut self.buffer
     }
 
-    /// The buffer without its handle.
+    /// The buffer without its handle. Check with [`check_free`](Self::check_free) before.
     pub(super) fn into_buffer(self) -> PinnedBuf<u8> {
-        self.buffer
+        self.buffer.into_inner()
+    }
+
+    /// Keeps the memory for a graph that lends the buffer, even if the buffer is freed meanwhile.
+    pub(super) fn keep(&self) -> Arc<Kept> {
+        self.buffer.keep()
+    }
+
+    /// Fails if a graph that has lent the buffer has its address, so that the memory cannot leave.
+    pub(super) fn check_free(&self) -> Result<()> {
+        if self.buffer.is_kept() { Err(kept()) } else { Ok(()) }
     }
 
     /// The handle's notes are the address, and the size with a mark if the memory belongs to the
@@ -93,7 +109,7 @@ impl HostBuffer {
         // and no operation writes to one that is only read: `writable`.
         let (buffer, lent) =
             unsafe { PinnedBuf::register_raw(function, device.context(), first, bytes, purpose) }?;
-        let object = HostBuffer { buffer, purpose, lent: Some(lent) };
+        let object = HostBuffer { buffer: Keepable::new(buffer), purpose, lent: Some(lent) };
         Ok(HostBuffer::into_handle(ManuallyDrop::new(object)))
     }
 }
@@ -103,6 +119,13 @@ impl HostBuffer {
 fn only_read() -> Error {
     let what = "the buffer is only read: it was registered or imported as such";
     invalid(what, "write to another buffer, such as one of pinlane_buffer_alloc")
+}
+
+/// Why memory stays with a graph.
+#[cold]
+fn kept() -> Error {
+    let what = "a graph that has lent the buffer has its address";
+    refused(ErrorKind::Busy, what, "free the graph first, or give it another buffer")
 }
 
 /// The mark. No buffer is that large.
@@ -527,12 +550,15 @@ pub extern "C" fn pinlane_buffer_record_use(
 /// `pinlane_buffer_register`, is the exception: the call waits for the device, then the memory
 /// belongs to the caller again.
 ///
+/// The memory of a buffer that a graph holds, or has lent, stays until the graph is freed too.
+///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For the caller's own
-/// memory also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function
-/// (also one that `cudaLaunchHostFunc` runs), and what the CUDA runtime reports if it fails to wait
-/// for the device or to unregister the memory. The buffer is then unchanged, the memory is still
-/// lent and page-locked, and the call may be repeated. After `DEVICE_LOST`, copies that were
-/// enqueued before may still run: keep the memory until the process ends.
+/// memory also `BUSY` while another thread's call uses it, or a graph holds it or has lent it;
+/// `UNSUPPORTED` inside a host function (also one that `cudaLaunchHostFunc` runs), and what the
+/// CUDA runtime reports if it fails to wait for the device or to unregister the memory. The buffer
+/// is then unchanged, the memory is still lent and page-locked, and the call may be repeated. After
+/// `DEVICE_LOST`, copies that were enqueued before may still run: keep the memory until the process
+/// ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
     freeing("pinlane_buffer_free", || {
@@ -547,6 +573,7 @@ pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_st
 #[cold]
 fn give_back(buffer: *const pinlane_buffer) -> Result<()> {
     let buffer = handle::get_mut(buffer)?;
+    buffer.check_free()?;
     // If this fails, the buffer is unchanged, and can be freed again.
     buffer.lent.as_ref().map_or(Ok(()), |lent| lent.end("pinlane_buffer_free"))?;
     buffer.remove();

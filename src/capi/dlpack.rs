@@ -187,10 +187,11 @@ impl<H> WithRows<H> {
 /// all work that was on the stream when the deleter was called. A borrowed CUDA stream must live as
 /// long as the tensor; the handle of the stream may be freed.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY`, `OUT_OF_RANGE` if the tensor does not lie in the buffer,
-/// `FORKED_PROCESS`, or the error of a copy that failed; `INVALID_VALUE` if `tensor` is NULL, for
-/// memory of `pinlane_buffer_register`, a per-thread default stream, an invalid shape, or options
-/// of an unknown size, device type or flag. The buffer is then unchanged.
+/// Statuses: `INVALID_HANDLE`; `BUSY`, also if a graph has lent the buffer; `OUT_OF_RANGE` if the
+/// tensor does not lie in the buffer; `FORKED_PROCESS`, or the error of a copy that failed;
+/// `INVALID_VALUE` if `tensor` is NULL, for memory of `pinlane_buffer_register`, a per-thread
+/// default stream, an invalid shape, or options of an unknown size, device type or flag. The buffer
+/// is then unchanged.
 ///
 /// # Safety
 ///
@@ -212,6 +213,7 @@ pub unsafe extern "C" fn pinlane_buffer_into_dlpack(
             let remedy = "make a tensor of the memory yourself, after pinlane_buffer_free";
             return Err(invalid("the memory is the caller's own", remedy));
         }
+        host.check_free()?;
         let mut whole = [0];
         // SAFETY: the caller's precondition on the options' arrays.
         let layout = unsafe { options.layout(host.buffer().len(), &mut whole) }?;

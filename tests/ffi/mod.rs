@@ -112,6 +112,7 @@ fn the_c_interface_keeps_its_promises() {
         "explore",
         "foreign",
         "graphs",
+        "graphs_lent",
         "lifetimes",
         "messages",
         "pairs",

@@ -66,9 +66,9 @@ public:
   ///   float first = step.lend(output).read()[0];
   /// @endcode
   ///
-  /// Do not destroy a buffer while it is lent: destroy the graph first. Otherwise all launches to
-  /// come are refused, and emulated devices report page-locked memory that is unlocked while the
-  /// graph has its address.
+  /// Do not destroy a buffer while it is lent: otherwise all launches to come are refused, and its
+  /// memory stays until the graph is destroyed, which has its address. Your own memory
+  /// (`device::register_memory`) must not be freed before the graph is destroyed.
   template <class Buffer>
   Buffer& lend(Buffer& buffer) {
     detail::check(lend(std::nothrow, buffer));

@@ -2,8 +2,9 @@
 
 use std::convert::Infallible;
 use std::ops::Range;
+use std::sync::Arc;
 
-use crate::capi::buffer::HostBuffer;
+use crate::capi::buffer::{HostBuffer, Kept};
 use crate::capi::device_buffer::DeviceBuffer;
 use crate::capi::table::{Alone, Counted, Inside, Kind};
 use crate::capi::{Result, handle, invalid, pinlane_buffer, pinlane_device_buffer};
@@ -13,14 +14,18 @@ use crate::memory::{DeviceBuf, DeviceSlice, Operand, PinnedBuf, PinnedSlice};
 /// A type of handles that name memory.
 pub trait Memory: Kind {
     type Buffer: GraphBuffer<Element = u8>;
+    /// Keeps the memory of a buffer that is freed while it is lent.
+    type Kept: Send + Sync + 'static;
 
     fn buffer(object: &Self::Object) -> &Self::Buffer;
     /// Fails for memory that is only read.
     fn check_writable(object: &mut Self::Object) -> Result<()>;
+    fn keep(object: &Self::Object) -> Self::Kept;
 }
 
 impl Memory for pinlane_buffer {
     type Buffer = PinnedBuf<u8>;
+    type Kept = Arc<Kept>;
 
     fn buffer(object: &HostBuffer) -> &PinnedBuf<u8> {
         object.buffer()
@@ -29,10 +34,16 @@ impl Memory for pinlane_buffer {
     fn check_writable(object: &mut HostBuffer) -> Result<()> {
         object.writable().map(drop)
     }
+
+    fn keep(object: &HostBuffer) -> Arc<Kept> {
+        object.keep()
+    }
 }
 
 impl Memory for pinlane_device_buffer {
     type Buffer = DeviceBuf<u8>;
+    /// CUDA lets device memory go while a graph that is not launched has its address.
+    type Kept = ();
 
     fn buffer(object: &DeviceBuffer) -> &DeviceBuf<u8> {
         object
@@ -41,15 +52,19 @@ impl Memory for pinlane_device_buffer {
     fn check_writable(_: &mut DeviceBuffer) -> Result<()> {
         Ok(())
     }
+
+    fn keep(_: &DeviceBuffer) {}
 }
 
 /// What a graph has of a buffer.
-enum Hold<H: Kind> {
+enum Hold<H: Memory> {
     /// Its work only reads it, and others may read it too.
     Shared(Counted<Inside<H>>),
     Alone(Counted<Alone<H>>),
-    /// The program has it until the next launch.
-    Lent,
+    /// The program has it until the next launch. Its memory stays.
+    Lent(H::Kept),
+    /// The program has it for good.
+    Gone,
 }
 
 /// A buffer that a capture or a graph holds by its handle. Nobody can free it: when the handle is
@@ -84,7 +99,7 @@ impl<H: Memory> Held<H> {
     /// The work writes the buffer, too. Fails if others read it now, or it is only read: then this
     /// is as before.
     pub(super) fn take_alone(&mut self, handle: *const H) -> Result<()> {
-        let (hold, taken) = match std::mem::replace(&mut self.hold, Hold::Lent) {
+        let (hold, taken) = match std::mem::replace(&mut self.hold, Hold::Gone) {
             Hold::Shared(shared) => match handle::upgrade(shared, handle) {
                 Ok(alone) => (Hold::Alone(alone), Ok(())),
                 Err((shared, error)) => (Hold::Shared(shared), Err(error)),
@@ -103,20 +118,31 @@ impl<H: Memory> Held<H> {
 
     /// The work only reads the buffer, after all.
     pub(super) fn share(&mut self) {
-        self.hold = match std::mem::replace(&mut self.hold, Hold::Lent) {
+        self.hold = match std::mem::replace(&mut self.hold, Hold::Gone) {
             Hold::Alone(alone) => Hold::Shared(alone.downgrade()),
             other => other,
         };
     }
 
-    /// Gives the buffer out. False if the program has it already.
+    /// Gives the buffer out, and keeps its memory. False if the program has it already.
     pub(super) fn lend(&mut self) -> bool {
-        !matches!(std::mem::replace(&mut self.hold, Hold::Lent), Hold::Lent)
+        let kept = match &self.hold {
+            Hold::Shared(shared) => H::keep(shared),
+            Hold::Alone(alone) => H::keep(alone),
+            Hold::Lent(_) | Hold::Gone => return false,
+        };
+        self.hold = Hold::Lent(kept);
+        true
+    }
+
+    /// Gives the buffer out for good: no work names it.
+    pub(super) fn let_go(&mut self) {
+        self.hold = Hold::Gone;
     }
 
     /// Takes the buffer back that was lent.
     pub(super) fn take_back(&mut self, handle: *const H, writes: bool) -> Result<()> {
-        if matches!(self.hold, Hold::Lent) {
+        if matches!(self.hold, Hold::Lent(_)) {
             self.hold = Hold::new(handle, writes)?;
         }
         Ok(())
@@ -126,7 +152,7 @@ impl<H: Memory> Held<H> {
         match &self.hold {
             Hold::Shared(shared) => H::buffer(shared),
             Hold::Alone(alone) => H::buffer(alone),
-            Hold::Lent => unreachable!("a graph uses no buffer that it has lent"),
+            Hold::Lent(_) | Hold::Gone => unreachable!("a graph uses no buffer that it has lent"),
         }
     }
 }

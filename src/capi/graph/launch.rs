@@ -78,9 +78,9 @@ pub unsafe extern "C" fn pinlane_graph_launch(
 /// wait for the launches that use it, and copies are ordered after them. The next launch takes the
 /// buffer back. Buffers that the work only reads can be read without this. Does not block.
 ///
-/// A buffer that is freed while it is lent is lost to the graph, which can then only be freed. Free
-/// the graph first if the buffer is page-locked memory: the graph has its address, and emulated
-/// devices report memory that is unlocked before (`FreedInFlight`).
+/// A buffer that is freed while it is lent is lost to the graph, which can then only be freed. The
+/// graph has its address, so its memory stays until then. Memory of the caller's own cannot come
+/// back before: `pinlane_buffer_free` returns `BUSY`.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if the graph does not name
 /// the buffer.

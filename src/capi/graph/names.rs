@@ -63,7 +63,7 @@ impl<H: Memory> Names<H> {
         }
         for handle in self.new.drain(..).filter(|_| !captured) {
             let (key, _) = self.all.remove(&handle).expect("it came with the call");
-            capture.buffer_mut(key).expect("the capture's own key").lend();
+            capture.buffer_mut(key).expect("the capture's own key").let_go();
         }
     }
 

@@ -412,7 +412,9 @@ static void memory_of_the_program(void) {
   OK(pinlane_graph_launch(graph, rig.stream, NULL));
   REFUSED(BUSY, pinlane_buffer_free(own));
   OK(pinlane_graph_lend_buffer(graph, own));
+  REFUSED(BUSY, pinlane_buffer_free(own));
   OK(pinlane_graph_launch(graph, rig.stream, NULL));
+  OK(pinlane_graph_lend_buffer(graph, own));
   OK(pinlane_graph_free(graph));
   OK(pinlane_buffer_free(own));
   EXPECT(device_has(rig.gpu, 8));
