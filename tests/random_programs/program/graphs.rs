@@ -212,19 +212,23 @@ impl Machine {
             let OnDevice { buffer, model, uses, .. } = self.on_device.swap_remove(index);
             gpus.push(Bound::new(capturing.own(buffer), model, uses));
         }
-        let mut done = Vec::new();
+        let (mut done, mut is_half) = (Vec::new(), false);
         if !hosts.is_empty() && !gpus.is_empty() {
             for (branch, work) in work {
                 let Some(work) = settle(work, hosts.len(), gpus.len()) else { continue };
                 let switched = if others.is_none() { capturing.branch(*branch) } else { Ok(()) };
-                let captured =
-                    switched.and_then(|()| capture(&mut capturing, &hosts, &gpus, &work));
+                let captured = switched.and_then(|()| {
+                    let captured = capture(&mut capturing, &hosts, &gpus, &work);
+                    is_half |= captured.is_err();
+                    captured
+                });
                 if self.accept(captured, self.behind.own(device)).is_some() {
                     done.push(work);
                 }
             }
         }
         let graph = capturing.finish();
+        assert!(!is_half || others.is_some() || graph.is_err(), "half a capture makes a graph");
         let others = others.and_then(|(stream, raw, emulator)| {
             let graph = emulator.stream_end_capture(raw).ok()?;
             drop(stream);
