@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::team::{self, Helpers, Workload};
 use crate::driver::Ordinal;
 
+/// The most parts that threads begin with.
+const PARTS: usize = 16;
+
 /// How many numbers one thread takes at a time.
 pub(crate) const DEAL: usize = 256;
 
@@ -19,20 +22,58 @@ pub(crate) fn share<S: Default>(
     work: &(dyn Fn(&mut S, Range<usize>) + Sync),
     done: &(dyn Fn(S) + Sync),
 ) {
-    let next = AtomicUsize::new(0);
-    let take_part = || {
-        let mut state = S::default();
-        loop {
-            let start = next.fetch_add(DEAL, Ordering::Relaxed);
-            if start >= count {
-                return done(state);
-            }
-            work(&mut state, start..(start + DEAL).min(count));
-        }
-    };
     let helpers = match count {
         _ if count < several => Helpers::none(),
         _ => Helpers::of(device, Workload::Copying).at_most(count / DEAL),
     };
+    // Each thread begins with a part that is the same in every pass over a list, so that what it
+    // wrote is still in its own cache, and then helps with the others.
+    let parts = (helpers.count + 1).min(PARTS);
+    let each = count.div_ceil(parts).next_multiple_of(DEAL);
+    let next: [AtomicUsize; PARTS] = std::array::from_fn(|part| AtomicUsize::new(part * each));
+    let take_part = || {
+        let mut state = S::default();
+        let first = team::number();
+        for part in (first..first + parts).map(|part| part % parts) {
+            let end = ((part + 1) * each).min(count);
+            loop {
+                let start = next[part].fetch_add(DEAL, Ordering::Relaxed);
+                if start >= end {
+                    break;
+                }
+                work(&mut state, start..(start + DEAL).min(end));
+            }
+        }
+        done(state);
+    };
     team::run(helpers, &take_part, &mut || take_part());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_comes_once_in_whole_deals() {
+        for count in [0, 1, DEAL - 1, DEAL, DEAL + 1, 3 * DEAL, 5000, 20_000] {
+            for several in [0, usize::MAX] {
+                let seen: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
+                let deals = AtomicUsize::new(0);
+                let work = |own: &mut usize, part: Range<usize>| {
+                    *own += 1;
+                    assert!(part.start.is_multiple_of(DEAL), "{part:?}");
+                    assert!(part.len() == DEAL || part.end == count, "{part:?} of {count}");
+                    for n in part {
+                        seen[n].fetch_add(1, Ordering::Relaxed);
+                    }
+                };
+                let done = |own: usize| {
+                    deals.fetch_add(own, Ordering::Relaxed);
+                };
+                share(0, count, several, &work, &done);
+                assert!(seen.iter().all(|times| times.load(Ordering::Relaxed) == 1), "{count}");
+                assert_eq!(deals.into_inner(), count.div_ceil(DEAL));
+            }
+        }
+    }
 }

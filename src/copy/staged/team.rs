@@ -34,6 +34,7 @@
 //! with the process, asleep or spinning. No job is open then, because its caller would still be
 //! inside `run`.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -155,6 +156,15 @@ pub(crate) fn run(helpers: Helpers, work: &(dyn Fn() + Sync), ours: &mut dyn FnM
         Some(team) if team.options.threads > 0 => team.run(helpers, work, ours),
         _ => ours(),
     }
+}
+
+thread_local! {
+    static NUMBER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The number of this thread in its group, from 1; 0 for a caller.
+pub(crate) fn number() -> usize {
+    NUMBER.try_with(Cell::get).unwrap_or(0)
 }
 
 /// Starts the threads of the group that helps first.
@@ -322,6 +332,7 @@ impl Team {
             let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);
             let work = move |team: &'static Team| {
                 core.inspect(|&core| pin_to(core));
+                NUMBER.set(nth + 1);
                 team.help(group);
             };
             // With fewer threads, or none, callers do more themselves.
