@@ -89,6 +89,15 @@ impl Machine {
         call: impl fmt::Debug,
         stream: RawStream,
     ) -> DriverResult<Key> {
+        match self.streams.find(stream.handle) {
+            Some((key, found)) if !found.destroyed && found.device == stream.device => Ok(key),
+            _ => self.resolve_default(&call, stream),
+        }
+    }
+
+    /// The same of a handle that no stream has which was created.
+    #[inline(never)]
+    fn resolve_default(&mut self, call: &dyn fmt::Debug, stream: RawStream) -> DriverResult<Key> {
         if stream.handle <= RawStream::LEGACY {
             return Ok(self.device(stream.device)?.legacy);
         }
@@ -96,13 +105,19 @@ impl Machine {
             self.device(stream.device)?;
             return Ok(self.per_thread(stream.device));
         }
-        match self.streams.find(stream.handle) {
-            Some((key, found)) if !found.destroyed && found.device == stream.device => Ok(key),
-            _ => {
-                let message = format!("{call:?} names {stream:?}, which is no live stream");
-                Err(self.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_RESOURCE_HANDLE))
-            }
-        }
+        Err(self.bad_handle(call, &stream, "stream"))
+    }
+
+    /// The error for a handle that names nothing.
+    #[cold]
+    fn bad_handle(
+        &mut self,
+        call: &dyn fmt::Debug,
+        named: &dyn fmt::Debug,
+        what: &str,
+    ) -> CudaCode {
+        let message = format!("{call:?} names {named:?}, which is no live {what}");
+        self.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_RESOURCE_HANDLE)
     }
 
     /// The calling thread's default stream on a device.
@@ -143,10 +158,7 @@ impl Machine {
     pub(super) fn resolve_event(&mut self, call: Call, event: RawEvent) -> DriverResult<Key> {
         match self.events.find(event.handle) {
             Some((key, found)) if found.device == event.device => Ok(key),
-            _ => {
-                let message = format!("{call:?} names {event:?}, which is no live event");
-                Err(self.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_RESOURCE_HANDLE))
-            }
+            _ => Err(self.bad_handle(&call, &event, "event")),
         }
     }
 
@@ -203,6 +215,27 @@ impl Machine {
         } else {
             self.push_pieces(key, waits, action, knowledge);
         }
+        Ok(())
+    }
+
+    /// Records an event. Where nothing is pending, that is an operation which changes no memory and
+    /// is complete at once.
+    #[inline]
+    pub(super) fn record(&mut self, key: Key, event: Key) -> DriverResult<()> {
+        let stream = self.streams.get_mut(key).expect("resolved by the caller");
+        let is_held = stream.stalled || stream.slow.is_slow();
+        let is_idle = self.backlog.is_empty() && self.captures.is_empty() && !is_held;
+        if !(is_idle && self.schedule.is_eager()) {
+            return self.submit(key, Vec::new(), Action::Mark { event });
+        }
+        self.submitted += 1;
+        stream.enqueued += 1;
+        stream.submitted += 1;
+        let (agent, device, count) = (stream.agent, stream.device, stream.enqueued);
+        self.races.marked(agent);
+        self.snapshot(event, Position { stream: key, count }, agent);
+        self.stamp(key, device, event);
+        self.streams.get_mut(key).expect("still there").completed += 1;
         Ok(())
     }
 

@@ -239,7 +239,8 @@ impl Machine {
     }
 
     /// The stream has reached the record of an event.
-    fn stamp(&mut self, key: Key, device: Ordinal, event: Key) {
+    #[inline]
+    pub(super) fn stamp(&mut self, key: Key, device: Ordinal, event: Key) {
         let Some(recorded) = self.events.get(event).filter(|event| event.timing) else { return };
         let count = self.streams.get(key).map(|stream| stream.completed + 1);
         let snapshot = recorded.snapshot.map(|at| (at.stream, Some(at.count)));

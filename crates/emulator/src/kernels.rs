@@ -23,7 +23,7 @@ unsafe impl Kernels for Emulator {
         pattern: &[u8],
     ) -> DriverResult<()> {
         let pattern = Pattern::new(pattern).ok_or(CudaCode::INVALID_VALUE)?;
-        self.enqueue(stream, bytes, Action::Fill { dst, bytes, pattern })
+        self.enqueue(stream, Call::Fill, bytes, || Action::Fill { dst, bytes, pattern })
     }
 
     unsafe fn checksum(
@@ -34,7 +34,8 @@ unsafe impl Kernels for Emulator {
         out: DevicePtr,
     ) -> DriverResult<()> {
         // The checksum of no bytes is written, too.
-        self.enqueue(stream, bytes.max(1), Action::Checksum { src, bytes, out })
+        let action = || Action::Checksum { src, bytes, out };
+        self.enqueue(stream, Call::Checksum, bytes.max(1), action)
     }
 
     unsafe fn move_items(
@@ -60,7 +61,7 @@ unsafe impl Kernels for Emulator {
     }
 
     unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
-        self.enqueue(stream, 1, Action::Busy { nanoseconds })
+        self.enqueue(stream, Call::Busy, 1, || Action::Busy { nanoseconds })
     }
 }
 

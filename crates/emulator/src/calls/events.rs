@@ -4,7 +4,6 @@ use super::no_such;
 use crate::emulator::Emulator;
 use crate::finding::FindingKind;
 use crate::machine::Event;
-use crate::operation::Action;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal, Poll, RawEvent, RawStream};
 
@@ -99,7 +98,7 @@ impl Emulator {
                 let code = CudaCode::INVALID_RESOURCE_HANDLE;
                 return Err(machine.misuse(FindingKind::BadHandle, message, code));
             }
-            machine.submit(key, Vec::new(), Action::Mark { event: found })
+            machine.record(key, found)
         })
     }
 

@@ -45,16 +45,18 @@ use pinlane_driver::{Call, DriverResult, Ordinal, RawEvent, RawStream};
 
 /// A host function may make no call (rule 24). CUDA says that one may fail with this code; here
 /// every one does.
+#[inline]
 pub(crate) fn refuse_in_host_function(
     machine: &mut Machine,
     call: impl fmt::Debug,
 ) -> DriverResult<()> {
-    if in_host_function() {
-        let message = format!("{call:?} was called from inside a host function");
-        let kind = FindingKind::CallInHostFunction;
-        return Err(machine.misuse(kind, message, CudaCode::NOT_PERMITTED));
-    }
-    Ok(())
+    if in_host_function() { Err(refused(machine, &call)) } else { Ok(()) }
+}
+
+#[cold]
+fn refused(machine: &mut Machine, call: &dyn fmt::Debug) -> CudaCode {
+    let message = format!("{call:?} was called from inside a host function");
+    machine.misuse(FindingKind::CallInHostFunction, message, CudaCode::NOT_PERMITTED)
 }
 
 /// The error for a handle that names nothing.
@@ -143,16 +145,17 @@ impl Emulator {
         })
     }
 
-    /// Enqueues an operation on `size` bytes or items, unless that is 0.
+    /// Enqueues what `action` makes on `size` bytes or items, unless that is 0.
     #[inline]
     pub(crate) fn enqueue(
         &self,
         stream: RawStream,
+        call: Call,
         size: usize,
-        action: Action,
+        action: impl FnOnce() -> Action,
     ) -> DriverResult<()> {
-        self.on_stream(action.call(), stream, |machine, key| {
-            if size == 0 { Ok(()) } else { machine.submit(key, Vec::new(), action) }
+        self.on_stream(call, stream, |machine, key| {
+            if size == 0 { Ok(()) } else { machine.submit(key, Vec::new(), action()) }
         })
     }
 }

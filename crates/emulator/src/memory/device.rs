@@ -175,12 +175,32 @@ impl Allocation {
 #[derive(Clone, Copy, Debug)]
 struct Place {
     device: usize,
+    /// That of the allocation.
+    number: usize,
     start: DevicePtr,
     offset: usize,
 }
 
 /// Why a range cannot be accessed, for a finding.
 pub(crate) type Violation = String;
+
+// Apart from the checks, which come before every access.
+
+#[cold]
+fn not_of_device(address: DevicePtr) -> Violation {
+    format!("{address:#x} is not a device address")
+}
+
+#[cold]
+fn not_reached(address: DevicePtr) -> Violation {
+    format!("{address:#x} is used before its allocation is reached")
+}
+
+#[cold]
+fn past_end(address: DevicePtr, bytes: usize, rest: usize, all: usize) -> Violation {
+    let over = bytes - rest;
+    format!("{bytes} bytes at {address:#x} run {over} bytes past the end of an allocation of {all}")
+}
 
 impl DeviceMemory {
     /// Sets how much memory each device has: in an arena, at most half as many bytes as a device
@@ -435,8 +455,7 @@ impl DeviceMemory {
 
     pub(crate) fn read(&self, address: DevicePtr, bytes: usize) -> Result<&[u8], Violation> {
         let place = self.locate(address, bytes, false)?;
-        let allocation = &self.banks[place.device].allocations[place.start];
-        Ok(&allocation.contents()[place.offset..][..bytes])
+        Ok(&self.there(place).contents()[place.offset..][..bytes])
     }
 
     pub(crate) fn write(
@@ -457,7 +476,7 @@ impl DeviceMemory {
         bytes: usize,
     ) -> Result<(), Violation> {
         let (to, from) = (self.locate(dst, bytes, true)?, self.locate(src, bytes, false)?);
-        let of = |place: Place| (&self.banks[place.device].allocations[place.start], place.offset);
+        let of = |place: Place| (self.there(place), place.offset);
         if to.start != from.start && mapped::share(of(to), of(from), bytes) {
             // The same bytes at two addresses must not be borrowed twice.
             let taken = self.read(src, bytes)?.to_vec();
@@ -472,7 +491,7 @@ impl DeviceMemory {
         // The target's storage is taken out for the time of the copy: two allocations of one map
         // cannot be borrowed at once.
         let (mut storage, all) = (std::mem::take(&mut target.storage), target.bytes);
-        let source = &self.banks[from.device].allocations[from.start];
+        let source = self.there(from);
         storage.contents_mut(all)[to.offset..][..bytes]
             .copy_from_slice(&source.contents()[from.offset..][..bytes]);
         self.at(to).storage = storage;
@@ -484,35 +503,33 @@ impl DeviceMemory {
         self.banks[device as usize].allocations.get_mut(address)
     }
 
+    fn there(&self, place: Place) -> &Allocation {
+        self.banks[place.device].allocations.numbered(place.number)
+    }
+
     fn at(&mut self, place: Place) -> &mut Allocation {
-        let allocations = &mut self.banks[place.device].allocations;
-        allocations.get_mut(place.start).expect("a place is made only of what is there")
+        self.banks[place.device].allocations.numbered_mut(place.number)
     }
 
     fn locate(&self, address: DevicePtr, bytes: usize, writes: bool) -> Result<Place, Violation> {
-        let Some(device) = self.bank_of(address) else {
-            return Err(format!("{address:#x} is not a device address"));
-        };
+        let Some(device) = self.bank_of(address) else { return Err(not_of_device(address)) };
         let bank = &self.banks[device as usize];
-        let Some((start, found)) = bank.allocations.below(address) else {
+        let Some(number) = bank.allocations.number_below(address) else {
             return Err(self.absent(bank, address));
         };
+        let (start, found) = bank.allocations.entry(number);
         let offset = (address - start) as usize;
         if offset >= found.bytes || matches!(found.role, Role::Backing(_)) {
             return Err(self.absent(bank, address));
         }
         if !found.storage.is_present() {
-            return Err(format!("{address:#x} is used before its allocation is reached"));
+            return Err(not_reached(address));
         }
         if bytes > found.bytes - offset {
-            return Err(format!(
-                "{bytes} bytes at {address:#x} run {} bytes past the end of an allocation of {}",
-                bytes - (found.bytes - offset),
-                found.bytes
-            ));
+            return Err(past_end(address, bytes, found.bytes - offset, found.bytes));
         }
         found.refusal(start, (offset, bytes), writes).map_or(Ok(()), Err)?;
-        Ok(Place { device: device as usize, start, offset })
+        Ok(Place { device: device as usize, number, start, offset })
     }
 
     #[cold]

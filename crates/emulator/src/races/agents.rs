@@ -215,9 +215,14 @@ impl Agents {
     #[inline]
     pub(super) fn learn_of(&mut self, agent: Agent, other: Agent) {
         if !self.knowledge(agent).knows(self.at(other)) {
-            let told = self.knowledge(other).clone();
-            self.learn(agent, &told);
+            self.learn_all_of(agent, other);
         }
+    }
+
+    #[inline(never)]
+    fn learn_all_of(&mut self, agent: Agent, other: Agent) {
+        let told = self.knowledge(other).clone();
+        self.learn(agent, &told);
     }
 
     pub(super) fn learn(&mut self, agent: Agent, told: &Knowledge) {
@@ -342,17 +347,24 @@ impl Agents {
         knowledge.at()
     }
 
-    /// The agent of the calling thread, whose number is `id`.
+    /// The agent of the calling thread, whose number `id` gives.
     ///
     /// Unless threads are apart there is one agent for all of them: what one of them has waited for
     /// may have reached any other, by ways that cannot be seen.
     #[inline]
-    pub(super) fn host(&mut self, id: u64, alive: impl FnOnce() -> Weak<()>) -> Agent {
-        let known = match self.threads.first() {
-            Some(first) if !self.apart => Some(first),
-            _ => self.threads.iter().find(|thread| thread.id == id),
-        };
-        match known {
+    pub(super) fn host(
+        &mut self,
+        id: impl FnOnce() -> u64,
+        alive: impl FnOnce() -> Weak<()>,
+    ) -> Agent {
+        match self.threads.first() {
+            Some(first) if !self.apart => first.agent,
+            _ => self.host_of(id(), alive),
+        }
+    }
+
+    fn host_of(&mut self, id: u64, alive: impl FnOnce() -> Weak<()>) -> Agent {
+        match self.threads.iter().find(|thread| thread.id == id) {
             Some(thread) => thread.agent,
             None => self.add_thread(id, alive()),
         }
@@ -464,7 +476,7 @@ mod tests {
     fn the_number_of_a_stream_is_used_again_when_the_host_knows_its_end() {
         let mut agents = Agents::default();
         agents.add_stream(0, Kind::Legacy);
-        let host = agents.host(7, Weak::new);
+        let host = agents.host(|| 7, Weak::new);
         let first = agents.add_stream(0, Kind::NonBlocking);
         let last = agents.enqueue(first, host);
         agents.remove_stream(first);
@@ -482,7 +494,7 @@ mod tests {
     fn streams_that_nobody_waits_for_do_not_fill_the_memory() {
         let mut agents = Agents::default();
         agents.add_stream(0, Kind::Legacy);
-        let host = agents.host(7, Weak::new);
+        let host = agents.host(|| 7, Weak::new);
         for _ in 0..10 * MOST_GONE {
             let stream = agents.add_stream(0, Kind::NonBlocking);
             agents.enqueue(stream, host);
@@ -495,7 +507,7 @@ mod tests {
     fn the_legacy_stream_follows_however_many_blocking_streams_are_gone() {
         let mut agents = Agents::default();
         let legacy = agents.add_stream(0, Kind::Legacy);
-        let host = agents.host(7, Weak::new);
+        let host = agents.host(|| 7, Weak::new);
         let streams = [(); 2 * MOST_GONE].map(|()| agents.add_stream(0, Kind::Blocking));
         let last = streams.map(|stream| agents.enqueue(stream, host));
         streams.iter().for_each(|&stream| agents.remove_stream(stream));
@@ -509,7 +521,7 @@ mod tests {
         let mut agents = Agents::default();
         agents.add_stream(0, Kind::Legacy);
         agents.look_back();
-        let host = agents.host(7, Weak::new);
+        let host = agents.host(|| 7, Weak::new);
         let [a, b] = [(); 2].map(|()| agents.add_stream(0, Kind::NonBlocking));
         let pairs = [(); 2 * MOST_EARLIER].map(|()| {
             let first = agents.enqueue(a, host);

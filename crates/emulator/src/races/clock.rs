@@ -32,8 +32,22 @@ pub(crate) struct Called {
 }
 
 /// For each agent, up to which position it is known. Shared until it changes.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 struct Clock(Arc<Vec<u64>>);
+
+impl Clone for Clock {
+    fn clone(&self) -> Self {
+        Clock(Arc::clone(&self.0))
+    }
+
+    /// Counts no sharers if it is the same one already.
+    #[inline]
+    fn clone_from(&mut self, other: &Self) {
+        if !Arc::ptr_eq(&self.0, &other.0) {
+            *self = other.clone();
+        }
+    }
+}
 
 impl Clock {
     #[inline]
@@ -75,10 +89,22 @@ impl Clock {
 }
 
 /// What happened before some moment of an agent, and that moment.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Knowledge {
     at: Epoch,
     past: Clock,
+}
+
+impl Clone for Knowledge {
+    fn clone(&self) -> Self {
+        Knowledge { at: self.at, past: self.past.clone() }
+    }
+
+    #[inline]
+    fn clone_from(&mut self, other: &Self) {
+        self.at = other.at;
+        self.past.clone_from(&other.past);
+    }
 }
 
 impl Knowledge {

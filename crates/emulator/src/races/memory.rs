@@ -26,6 +26,12 @@ pub(super) struct Origin {
     pub(super) site: u32,
 }
 
+impl Origin {
+    fn end(&self) -> u64 {
+        self.start + self.bytes
+    }
+}
+
 /// All pageable memory.
 const PAGEABLE: Origin =
     Origin { kind: MemoryKind::Pageable, start: 0, bytes: 0, generation: 0, site: 0 };
@@ -58,47 +64,63 @@ impl Memory {
         self.freed.remove(&start);
     }
 
-    /// Adds a use; gives the memory in which it found conflicts.
+    /// Adds the part of a use that lies in the memory where the use begins. Gives where the use
+    /// goes on, if it ends later than that part and is to end there.
     #[inline]
     pub(super) fn touch(
         &mut self,
         new: &Use,
+        end: u64,
         view: &impl View,
         found: &mut Vec<Conflict>,
-    ) -> Option<Origin> {
+    ) -> Option<u64> {
         let Some(allocation) = containing(&mut self.allocations, new.start) else {
-            // What a kernel uses was page-locked or a device's.
-            if new.kernel.is_some() || crate::memory::device::is_device_address(new.start) {
-                return None;
-            }
+            self.touch_pageable(new, view, found);
+            return None;
+        };
+        let border = allocation.origin.end();
+        let until = new.start.saturating_add(new.bytes);
+        let bytes = match new.access {
+            RacingAccess::Read | RacingAccess::Write => new.bytes.min(border - new.start),
+            RacingAccess::Allocation | RacingAccess::Free => allocation.origin.bytes,
+        };
+        let freed = (new.access == RacingAccess::Free).then_some(allocation.origin);
+        let part;
+        let is_part = bytes != new.bytes;
+        let new = if is_part {
+            part = Use { bytes, ..*new };
+            &part
+        } else {
+            new
+        };
+        allocation.shadow.touch(new, view, found);
+        if let Some(origin) = freed {
+            self.note_freed(origin, new.called.site, view);
+        }
+        if until >= end && border >= end { None } else { self.next_of(new.start, until, end) }
+    }
+
+    fn touch_pageable(&mut self, new: &Use, view: &impl View, found: &mut Vec<Conflict>) {
+        // What a kernel uses was page-locked or a device's.
+        if new.kernel.is_none() && !crate::memory::device::is_device_address(new.start) {
             let bytes = new.bytes.min(u64::MAX - new.start);
             self.pageable.touch(&Use { bytes, ..*new }, view, found);
-            return Some(PAGEABLE);
-        };
-        let origin = allocation.origin;
-        let bytes = match new.access {
-            RacingAccess::Read | RacingAccess::Write => {
-                new.bytes.min(origin.start + origin.bytes - new.start)
-            }
-            RacingAccess::Allocation | RacingAccess::Free => origin.bytes,
-        };
-        match bytes == new.bytes {
-            true => allocation.shadow.touch(new, view, found),
-            false => allocation.shadow.touch(&Use { bytes, ..*new }, view, found),
         }
-        if new.access == RacingAccess::Free {
-            if matches!(origin.kind, MemoryKind::OnDevice(_)) {
-                self.gone.insert(origin.start, (origin, new.called.site));
-                if self.gone.len() > MOST {
-                    self.gone.pop_first();
-                }
-            }
-            self.freed.insert(origin.start);
-            if self.freed.len() > self.limit.max(FEW) {
-                self.forget(view);
+    }
+
+    fn note_freed(&mut self, origin: Origin, site: u32, view: &impl View) {
+        // What is freed now stays: a report may be about it.
+        self.freed.remove(&origin.start);
+        if self.freed.len() >= self.limit.max(FEW) {
+            self.forget(view);
+        }
+        if matches!(origin.kind, MemoryKind::OnDevice(_)) {
+            self.gone.insert(origin.start, (origin, site));
+            if self.gone.len() > MOST {
+                self.gone.pop_first();
             }
         }
-        Some(origin)
+        self.freed.insert(origin.start);
     }
 
     /// The earlier uses that may race with a use of some of these bytes. Of pageable memory none.
@@ -107,7 +129,7 @@ impl Memory {
         let writes = touch.access != RacingAccess::Read;
         let mut found = Vec::new();
         for (_, Allocation { origin, shadow }) in self.allocations.range_to(end).rev() {
-            if origin.start + origin.bytes <= start {
+            if origin.end() <= start {
                 break;
             }
             shadow.parallel((start, end), writes, view, &mut found);
@@ -115,14 +137,16 @@ impl Memory {
         found
     }
 
-    /// Where a use goes on that has reached `until` and ends later: in the same memory, or in the
-    /// next mapping of the same reservation. Other allocations have gaps between them.
-    #[inline]
-    pub(super) fn next_of(&self, origin: Origin, until: u64, end: u64) -> Option<u64> {
-        let border = origin.start + origin.bytes;
-        if end <= border && until >= end || !matches!(origin.kind, MemoryKind::OnDevice(_)) {
+    /// Where a use goes on that began at `start`, has reached `until` and ends later: in the same
+    /// memory, or in the next mapping of the same reservation. Other allocations have gaps between
+    /// them.
+    #[cold]
+    fn next_of(&mut self, start: u64, until: u64, end: u64) -> Option<u64> {
+        let origin = self.origin_of(start);
+        if !matches!(origin.kind, MemoryKind::OnDevice(_)) {
             return None;
         }
+        let border = origin.end();
         if until < border {
             return Some(until);
         }
@@ -204,8 +228,8 @@ mod tests {
         let at = Epoch { agent: 0, position: 1 };
         let access = RacingAccess::Free;
         let free = Use { start, bytes: 10, access, ..Use::by(at, None, Called::default()) };
-        let found = memory.touch(&free, &Everybody { knows }, &mut Vec::new());
-        assert_eq!(found.map(|origin| origin.start), Some(start));
+        memory.touch(&free, start + 10, &Everybody { knows }, &mut Vec::new());
+        assert_eq!(memory.origin_of(start).start, start);
     }
 
     /// Allocates and frees at addresses of its own.

@@ -226,7 +226,7 @@ impl Races {
 
     #[inline]
     fn host(&mut self) -> Agent {
-        self.agents.host(this_thread(), alive)
+        self.agents.host(this_thread, alive)
     }
 
     // ---- streams --------------------------------------------------------------------------------
@@ -265,10 +265,10 @@ impl Races {
         }
         let value = uses::value_of(action);
         let kernel = action.declared().map(|(name, _)| self.number_of(name));
-        let user = Use { value, kernel, ..self.user(at, Some(action.call())) };
-        uses::touches(action, |touch| match ahead {
-            Some(at) if touch.ahead => self.touch(&Use { at, ..user }, touch, None),
-            _ => self.touch(&user, touch, None),
+        let mut user = Use { value, kernel, ..self.user(at, Some(action.call())) };
+        uses::touches(action, |touch| {
+            user.at = ahead.filter(|_| touch.ahead).unwrap_or(at);
+            self.touch(&user, touch, None);
         });
         let is_late = action.is_known_late() || matches!(action, Action::HostFunction(_));
         if is_late {
@@ -278,6 +278,15 @@ impl Races {
             self.expect_uses(stream, action);
         }
         (is_late || is_asked).then(|| self.agents.knowledge(stream).clone())
+    }
+
+    /// A stream is given an operation that uses no memory, and is complete at once.
+    #[inline]
+    pub(super) fn marked(&mut self, stream: Agent) {
+        if self.on {
+            let host = self.host();
+            self.agents.enqueue(stream, host);
+        }
     }
 
     /// What a move uses whose items were in device memory: known when it runs.
@@ -339,10 +348,13 @@ impl Races {
     /// The event gets a copy of what the stream knows.
     pub(super) fn recorded(&mut self, stream: Agent, event: &mut Snapshot) {
         if self.on {
-            let knowledge = self.agents.knowledge(stream).clone();
+            let knowledge = self.agents.knowledge(stream);
             let (by, what) = (knowledge.at(), What::Record(event.number));
             self.trail.push(Step { by, what, site: self.sites.current() });
-            event.knowledge = Some(knowledge);
+            match &mut event.knowledge {
+                Some(known) => known.clone_from(knowledge),
+                none => *none = Some(knowledge.clone()),
+            }
         }
     }
 
@@ -498,9 +510,18 @@ impl Races {
         if !self.late.is_empty() {
             self.meet(whole, knowledge);
         }
-        let mut next = self.touch_one(&whole, end, knowledge);
-        while let Some(rest) = next.and_then(|next| whole.after(next, end)) {
-            next = self.touch_one(&rest, end, knowledge);
+        if let Some(next) = self.touch_one(&whole, end, knowledge) {
+            self.touch_rest(&whole, next, end, knowledge);
+        }
+    }
+
+    /// Notes a use from `next` on, where memory begins that lies next to that before it.
+    #[cold]
+    fn touch_rest(&mut self, whole: &Use, mut next: u64, end: u64, knowledge: Option<&Knowledge>) {
+        while let Some(rest) = whole.after(next, end)
+            && let Some(further) = self.touch_one(&rest, end, knowledge)
+        {
+            next = further;
         }
     }
 
@@ -509,13 +530,12 @@ impl Races {
     fn touch_one(&mut self, new: &Use, end: u64, knowledge: Option<&Knowledge>) -> Option<u64> {
         let known = knowledge.unwrap_or_else(|| self.agents.knowledge(new.at.agent));
         let eyes = Eyes { knowledge: known, agents: &self.agents };
-        let origin = self.memory.touch(new, &eyes, &mut self.conflicts);
+        let next = self.memory.touch(new, end, &eyes, &mut self.conflicts);
         if !self.conflicts.is_empty() {
-            let origin = origin.expect("there are conflicts in it");
+            let origin = self.memory.origin_of(new.start);
             self.report(*new, origin, knowledge.is_some());
         }
-        let until = new.start.saturating_add(new.bytes);
-        origin.and_then(|origin| self.memory.next_of(origin, until, end))
+        next
     }
 
     #[cold]
@@ -528,7 +548,7 @@ impl Races {
         for Conflict { first, start, end } in later {
             let knowledge = self.agents.knew(first.at);
             let eyes = Eyes { knowledge: &knowledge, agents: &self.agents };
-            self.memory.touch(&first.between(start, end), &eyes, &mut Vec::new());
+            self.memory.touch(&first.between(start, end), end, &eyes, &mut Vec::new());
         }
         if self.agents.bury() {
             let host = self.host();

@@ -114,22 +114,27 @@ impl Segment {
     #[inline]
     fn check(&self, new: &Use, from: u64, view: &impl View, found: &mut Vec<Conflict>) {
         let writes = new.writes();
-        let mut look = |other: &Use| {
-            if (writes || other.writes())
-                && !view.knows(other.at)
-                && let Some((start, end)) = new.common(other, from, self.end)
-            {
+        let races = |other: &Use| (writes || other.writes()) && !view.knows(other.at);
+        // Not one loop over `uses`, which takes several times as long.
+        let is_found = self.write.as_ref().is_some_and(races)
+            || self.read.as_ref().is_some_and(races)
+            || self.more.iter().any(races);
+        if is_found {
+            self.find(new, from, races, found);
+        }
+    }
+
+    /// Notes the uses that race with a new one.
+    #[cold]
+    fn find(&self, new: &Use, from: u64, races: impl Fn(&Use) -> bool, found: &mut Vec<Conflict>) {
+        for other in self.uses().filter(|other| races(other)) {
+            if let Some((start, end)) = new.common(other, from, self.end) {
                 note(found, *other, start, end);
             }
-        };
-        // Not one loop over `uses`, which takes several times as long.
-        self.write.iter().for_each(&mut look);
-        self.read.iter().for_each(&mut look);
-        self.more.iter().for_each(look);
+        }
     }
 
     /// Adds a read of the whole segment.
-    #[inline]
     fn add_read(&mut self, read: &Use, view: &impl View) {
         if !self.more.is_empty() {
             self.more.retain(|other| other.writes() || !view.knows(other.at));
@@ -169,13 +174,12 @@ impl Shadow {
     #[inline]
     pub(super) fn touch(&mut self, new: &Use, view: &impl View, found: &mut Vec<Conflict>) {
         let (start, end) = (new.start, new.start + new.bytes);
-        let replaces = new.writes() && new.is_whole();
         // Most programs use the same ranges again and again.
         if let Some(segment) = self.segments.get_mut(&start)
             && segment.end == end
         {
             segment.check(new, start, view, found);
-            if replaces {
+            if new.writes() && new.is_whole() {
                 segment.write = Some(*new);
                 segment.read = None;
                 segment.more.clear();
@@ -184,12 +188,19 @@ impl Shadow {
             }
             return;
         }
+        self.touch_parts(new, view, found);
+    }
+
+    /// The same for a range that is no segment.
+    #[inline(never)]
+    fn touch_parts(&mut self, new: &Use, view: &impl View, found: &mut Vec<Conflict>) {
+        let (start, end) = (new.start, new.start + new.bytes);
         self.cut(start);
         self.cut(end);
         for (&from, segment) in self.segments.range(start..end) {
             segment.check(new, from, view, found);
         }
-        if replaces {
+        if new.writes() && new.is_whole() {
             self.clear(start, end);
             let segment = Segment { end, write: Some(*new), read: None, more: Vec::new() };
             self.segments.insert(start, segment);

@@ -83,8 +83,10 @@ impl<T> Spans<T> {
         Some((*start, thing))
     }
 
+    /// The number of the last thing that begins at an address or below. It is that thing's until the
+    /// thing is removed.
     #[inline]
-    fn number_below(&self, address: u64) -> Option<usize> {
+    pub(crate) fn number_below(&self, address: u64) -> Option<usize> {
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
         let recent = &self.recent[(address.wrapping_mul(SPREAD) >> 32) as usize % RECENT];
         let (known, number) = recent.get();
@@ -98,17 +100,29 @@ impl<T> Spans<T> {
 
     /// What begins below an address, in order.
     pub(crate) fn range_to(&self, end: u64) -> impl DoubleEndedIterator<Item = (u64, &T)> {
-        self.starts.range(..end).map(|(&start, &number)| (start, self.at(number)))
+        self.starts.range(..end).map(|(&start, &number)| (start, self.numbered(number)))
     }
 
     /// All, in the order of their addresses.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
-        self.starts.iter().map(|(&start, &number)| (start, self.at(number)))
+        self.starts.iter().map(|(&start, &number)| (start, self.numbered(number)))
     }
 
-    fn at(&self, number: usize) -> &T {
-        let (_, thing) = self.things[number].as_ref().expect("it is listed by its start");
-        thing
+    /// The thing that has a number, and where it begins.
+    #[inline]
+    pub(crate) fn entry(&self, number: usize) -> (u64, &T) {
+        let (start, thing) = self.things[number].as_ref().expect("only things have numbers");
+        (*start, thing)
+    }
+
+    #[inline]
+    pub(crate) fn numbered(&self, number: usize) -> &T {
+        self.entry(number).1
+    }
+
+    #[inline]
+    pub(crate) fn numbered_mut(&mut self, number: usize) -> &mut T {
+        &mut self.things[number].as_mut().expect("only things have numbers").1
     }
 }
 
