@@ -36,6 +36,9 @@ const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 /// If `pattern` is empty.
 pub fn fill(dst: &mut [u8], pattern: &[u8]) {
     assert!(!pattern.is_empty(), "fill: a pattern has at least one byte");
+    if let [byte] = *pattern {
+        return dst.fill(byte);
+    }
     let mut done = pattern.len().min(dst.len());
     dst[..done].copy_from_slice(&pattern[..done]);
     // What is filled so far is a whole number of patterns, so a copy of it continues the fill.

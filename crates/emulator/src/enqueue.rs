@@ -205,7 +205,7 @@ impl Machine {
         }
         if at_once {
             // No stream can wait for this position yet, so this makes none ready.
-            if self.execute(key, &action, knowledge) {
+            if self.execute(key, &action, knowledge.as_ref()) {
                 self.streams.get_mut(key).expect("still there").completed += 1;
             }
             return Ok(());

@@ -45,7 +45,7 @@ impl Machine {
         &mut self,
         key: Key,
         action: &Action,
-        knowledge: Option<Knowledge>,
+        knowledge: Option<&Knowledge>,
     ) -> bool {
         let device = self.streams.get(key).expect("runs an operation").device;
         let words = match action {
@@ -60,11 +60,11 @@ impl Machine {
             return false;
         }
         if !self.sides.is_empty() {
-            self.look_before(action, knowledge.as_ref());
+            self.look_before(action, knowledge);
         }
-        match self.apply(key, device, action, knowledge.as_ref()) {
+        match self.apply(key, device, action, knowledge) {
             Ok(()) => {
-                if let Some(knowledge) = &knowledge {
+                if let Some(knowledge) = knowledge {
                     self.hash_sides(key, action, knowledge);
                 }
                 true

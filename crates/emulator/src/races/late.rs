@@ -117,7 +117,7 @@ impl Races {
         let user = Use { kernel, ..self.late_user(knowledge, Call::Busy) };
         let met = self.late.take(knowledge.at());
         for touch in uses {
-            self.touch(&user, touch, Some(knowledge));
+            self.touch(user.at, &user, touch, Some(knowledge));
             self.race_with(user, &touch, &met);
         }
         knowledge.at()

@@ -66,7 +66,7 @@ impl Memory {
 
     /// Adds the part of a use that lies in the memory where the use begins. Gives where the use
     /// goes on, if it ends later than that part and is to end there.
-    #[inline]
+    #[inline(always)]
     pub(super) fn touch(
         &mut self,
         new: &Use,

@@ -265,7 +265,7 @@ impl Machine {
         // Findings about the operation name the call that enqueued it, not the one that waits for
         // it now.
         let waiting = self.races.exchange_called(operation.called);
-        if self.claim(key, id, &action) && self.execute(key, &action, knowledge) {
+        if self.claim(key, id, &action) && self.execute(key, &action, knowledge.as_ref()) {
             self.complete_first(key);
         }
         self.races.exchange_called(waiting);
