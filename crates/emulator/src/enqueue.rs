@@ -231,11 +231,12 @@ impl Machine {
         self.submitted += 1;
         stream.enqueued += 1;
         stream.submitted += 1;
+        stream.completed += 1;
         let (agent, device, count) = (stream.agent, stream.device, stream.enqueued);
+        let position = Position { stream: key, count };
         self.races.marked(agent);
-        self.snapshot(event, Position { stream: key, count }, agent);
-        self.stamp(key, device, event);
-        self.streams.get_mut(key).expect("still there").completed += 1;
+        self.snapshot(event, position, agent);
+        self.stamp(position, device, event);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use super::machine::Machine;
 use super::memory::device::Violation;
 use super::memory::host::HostUse;
 use super::memory::pageable;
-use super::operation::{Action, Move, Source, Transfer};
+use super::operation::{Action, Move, Position, Source, Transfer};
 use super::races::Knowledge;
 use super::words::rng;
 use super::words::slots::Key;
@@ -139,7 +139,10 @@ impl Machine {
             Action::Kernel(ref launch) => self.run_kernel(key, device, launch, knowledge)?,
             Action::Alloc { ptr } => self.memory.commit(ptr),
             Action::Free { ptr } => self.memory.release(ptr),
-            Action::Mark { event } => self.stamp(key, device, event),
+            Action::Mark { event } => {
+                let count = self.streams.get(key).expect("runs an operation").completed + 1;
+                self.stamp(Position { stream: key, count }, device, event);
+            }
             Action::Join | Action::HostFunction(_) => {}
         }
         Ok(())
@@ -240,12 +243,10 @@ impl Machine {
 
     /// The stream has reached the record of an event.
     #[inline]
-    pub(super) fn stamp(&mut self, key: Key, device: Ordinal, event: Key) {
+    pub(super) fn stamp(&mut self, at: Position, device: Ordinal, event: Key) {
         let Some(recorded) = self.events.get(event).filter(|event| event.timing) else { return };
-        let count = self.streams.get(key).map(|stream| stream.completed + 1);
-        let snapshot = recorded.snapshot.map(|at| (at.stream, Some(at.count)));
         // Else a later record has overwritten the snapshot of this one.
-        if snapshot == Some((key, count)) {
+        if recorded.snapshot == Some(at) {
             let now = self.now(device);
             self.events.get_mut(event).expect("just found").stamp = Some(now);
         }

@@ -69,10 +69,11 @@ impl Emulator {
     /// Runs a call that names no stream, and perhaps no device, on the machine.
     #[inline]
     pub(crate) fn in_call<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
-        let site = self.shared.sites.then(Site::capture);
+        // Boxed, because a site is large and most calls have none.
+        let site = self.shared.sites.then(|| Box::new(Site::capture()));
         self.shared.with(|machine| {
             if let Some(site) = site {
-                machine.races.called_from(site);
+                machine.races.called_from(*site);
             }
             machine.races.begin_call();
             if machine.host.has_closed() {
