@@ -86,8 +86,8 @@ impl Clock {
     }
 }
 
-/// Whether the first of two lists has a smaller position somewhere, and whether it has a larger one.
-/// What one of them lacks is 0.
+/// Whether the first of two lists has a smaller position somewhere, and whether it has a larger
+/// one. What one of them lacks is 0.
 fn compared(a: &[u64], b: &[u64]) -> (bool, bool) {
     let is_some = |rest: Option<&[u64]>| rest.is_some_and(|rest| rest.iter().any(|&at| at > 0));
     // Of a negative difference the highest bit is set: no position is so large. All differences are

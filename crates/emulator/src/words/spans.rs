@@ -83,8 +83,8 @@ impl<T> Spans<T> {
         Some((*start, thing))
     }
 
-    /// The number of the last thing that begins at an address or below. It is that thing's until the
-    /// thing is removed.
+    /// The number of the last thing that begins at an address or below. It is that thing's until
+    /// the thing is removed.
     #[inline]
     pub(crate) fn number_below(&self, address: u64) -> Option<usize> {
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
