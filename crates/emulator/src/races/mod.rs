@@ -12,7 +12,7 @@
 //!   report    races as values and texts
 //!   function  the host function that runs                        label   what calls are made for
 //!   trail     the steps that led there                       side    what a copy that has run used
-//!   freed     what a finding says of freed memory
+//!   freed     what a finding says of freed memory                described   what a report says
 //! ```
 //!
 //! # Invariants
@@ -25,6 +25,7 @@
 
 mod agents;
 mod clock;
+mod described;
 mod freed;
 mod function;
 mod label;
@@ -580,42 +581,6 @@ impl Races {
         self.conflicts = conflicts;
     }
 
-    fn race(&self, first: &Use, second: &Use, origin: Origin, start: u64, bytes: u64) -> Race {
-        let site = |number| self.sites.get(number).map_or(String::new(), |s| format!(" ({s})"));
-        let explanation = self.trail.explain(&self.agents, first.at, second.at, site);
-        Race {
-            first: self.racing(first),
-            second: self.racing(second),
-            memory: self.described(origin),
-            start,
-            bytes,
-            seen: explanation.seen,
-            missing: explanation.missing,
-        }
-    }
-
     /// As many as the findings that are kept.
     const KEPT: usize = 1000;
-
-    fn racing(&self, used: &Use) -> RacingUse {
-        let kernel = used.kernel.map(|number| self.kernels[number.get() as usize - 1]);
-        let operation = match (used.call, used.value) {
-            _ if kernel.is_some() => format!("kernel {}", kernel.unwrap_or_default()),
-            (Some(call), Some(value)) => format!("{call:?}({value:#04x})"),
-            (Some(call), None) => format!("{call:?}"),
-            (None, _) => format!("host {}", used.access),
-        };
-        RacingUse {
-            call: used.call,
-            operation,
-            access: used.access,
-            agent: self.agents.name(used.at.agent),
-            stream: self.agents.stream_of(used.at.agent),
-            position: self.agents.position(used.at),
-            site: self.sites.get(used.called.site),
-            label: self.labels.get(used.called.label).map(str::to_owned),
-            start: used.start,
-            bytes: used.bytes,
-        }
-    }
 }

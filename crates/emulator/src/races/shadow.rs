@@ -59,6 +59,12 @@ impl Use {
         self.access != RacingAccess::Read
     }
 
+    /// Whether it takes the place of all earlier uses of its range.
+    #[inline]
+    fn replaces(&self) -> bool {
+        self.writes() && self.is_whole()
+    }
+
     /// The addresses that lie in the ranges of both; none if the first is not below the second.
     pub(super) fn range_with(&self, other: &Use) -> (u64, u64) {
         let end = |of: &Use| of.start.saturating_add(of.bytes);
@@ -179,7 +185,7 @@ impl Shadow {
             && segment.end == end
         {
             segment.check(new, start, view, found);
-            if new.writes() && new.is_whole() {
+            if new.replaces() {
                 segment.write = Some(*new);
                 segment.read = None;
                 segment.more.clear();
@@ -200,7 +206,7 @@ impl Shadow {
         for (&from, segment) in self.segments.range(start..end) {
             segment.check(new, from, view, found);
         }
-        if new.writes() && new.is_whole() {
+        if new.replaces() {
             self.clear(start, end);
             let segment = Segment { end, write: Some(*new), read: None, more: Vec::new() };
             self.segments.insert(start, segment);
