@@ -306,6 +306,9 @@ impl Graph {
     /// Records the last launch in a buffer that is about to be given out, and remembers that others
     /// may use it from now on.
     fn tell(&self, index: usize) {
+        if !self.executable.context.is_current() {
+            return; // a thread that exists only in the parent may hold the locks
+        }
         let mut told = self.told.lock();
         if told.is_told[index] {
             return;
@@ -426,10 +429,7 @@ impl Graph {
     }
 
     fn tell_all(&self) {
-        // In a forked child the buffers leak.
-        if self.executable.context.is_current() {
-            (0..self.buffers.len()).for_each(|index| self.tell(index));
-        }
+        (0..self.buffers.len()).for_each(|index| self.tell(index));
     }
 }
 

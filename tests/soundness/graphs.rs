@@ -1,6 +1,9 @@
 //! Rule 23: a graph launches work on memory that it owns.
 
 use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use pinlane::emulated::Execution;
 use pinlane::graph::Key;
@@ -172,4 +175,35 @@ fn rule_14_a_forked_child_launches_nothing_and_drops_quietly() {
     assert_eq!(graph.get(output).unwrap().read().unwrap()[..], [7; LEN]);
     drop(graph);
     rig.assert_nothing_is_left();
+}
+
+/// Threads that exist only in the parent hold a graph's locks at most forks.
+#[test]
+fn rule_14_a_forked_child_takes_no_lock_of_a_graph() {
+    if !is_alone(module_path!(), "rule_14_a_forked_child_takes_no_lock_of_a_graph") {
+        return;
+    }
+    let rig = Rig::new(Execution::Lazy, 0, 4);
+    let (mut graph, output) = downloading(&rig, 7);
+    graph.launch(&rig.stream).unwrap();
+    let (graph, ended) = (&graph, &AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(move || {
+                while !ended.load(Ordering::Relaxed) {
+                    graph.get(output).unwrap();
+                }
+            });
+        }
+        let forked = catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..30 {
+                in_a_forked_child(|| {
+                    let refused = graph.get(output).unwrap().read().map(drop).unwrap_err();
+                    i32::from(refused.kind() != ErrorKind::ForkedProcess)
+                });
+            }
+        }));
+        ended.store(true, Ordering::Relaxed);
+        forked.unwrap_or_else(|panic| resume_unwind(panic));
+    });
 }
