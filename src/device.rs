@@ -250,7 +250,8 @@ impl Device {
     }
 
     /// Records the work of this device in `recording` from now on: on all its streams, in its
-    /// pools, and on helper threads. Several devices may share a recording.
+    /// pools, and on helper threads. Several devices may share a recording. Blocks for a moment, to
+    /// relate the device's clock to the host's.
     ///
     /// # Errors
     ///
@@ -260,7 +261,13 @@ impl Device {
         const OPERATION: &str = "Device::record";
         self.inner.context.check_process(OPERATION)?;
         recording.recorder.check_process(OPERATION)?;
-        if self.inner.context.recording.set(&recording.recorder) {
+        let context = &self.inner.context;
+        // Before there is work to record. In a host function the first work makes it.
+        if context.driver(OPERATION).is_ok() {
+            let stream = context.stream(RawStream::LEGACY);
+            recording.recorder.make_clock(context.shared_driver(), stream);
+        }
+        if context.recording.set(&recording.recorder) {
             return Ok(());
         }
         let what = format!("device {} is being recorded", self.ordinal());

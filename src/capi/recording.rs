@@ -59,8 +59,8 @@ pub unsafe extern "C" fn pinlane_recording_create(
 }
 
 /// Records the work of the device in `recording` from now on: on all its streams, in its pools, and
-/// on helper threads. Several devices may share a recording. Does not block, but the first recorded
-/// work of the device waits once, to relate its clock to the host's.
+/// on helper threads. Several devices may share a recording. Blocks for a moment, to relate the
+/// device's clock to the host's.
 ///
 /// A device that is not recorded pays one branch for each call. While it is recorded, each
 /// operation of a stream has two more events.

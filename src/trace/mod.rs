@@ -58,9 +58,9 @@
 //!
 //! # Invariants
 //!
-//! * Recording changes no result and no order. Only [`stop`](Recording::stop) waits for its events,
-//!   with one exception: the first recorded work of a device waits for one event, on a stream of
-//!   its own, to relate the device's clock to the host's.
+//! * Recording changes no result and no order. Only [`stop`](Recording::stop) waits for its events.
+//!   To relate a device's clock to the host's, the beginning waits for one event, on a stream of
+//!   its own; in a host function that is left to the first recorded work, after its call.
 //! * An event that may be part of a capture is never queried.
 //! * No driver call is made under the lock.
 

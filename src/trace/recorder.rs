@@ -204,7 +204,8 @@ impl Recorder {
     }
 
     /// Calls `enqueue`, and records when the device runs the work that it enqueues on `raw`, the
-    /// stream with the number `stream`. Calls `is_captured` last.
+    /// stream with the number `stream`. Calls `is_captured` last. Waits for nothing before
+    /// `enqueue`: the caller has found the stream open, and other code could begin to capture it.
     ///
     /// # Safety
     ///
@@ -217,12 +218,15 @@ impl Recorder {
         enqueue: impl FnOnce() -> R,
         is_captured: impl FnOnce() -> bool,
     ) -> R {
-        let clock = self.clock(driver, raw);
+        let clock = self.known_clock(driver, raw);
         // SAFETY: `raw` is a live stream of `driver`: the caller's precondition.
         let moment = || unsafe { Moment::record(driver, raw) }.ok();
         let start = clock.as_ref().and_then(|_| moment());
         let value = enqueue();
         let end = start.as_ref().and_then(|_| moment());
+        if clock.is_none() {
+            self.make_clock(driver, raw);
+        }
         // An event recorded in a capture must not be queried: that would invalidate the capture.
         let known = if is_captured() { None } else { clock.zip(start).zip(end) };
         let Work { name, bytes, launch } = work;
@@ -238,25 +242,26 @@ impl Recorder {
         value
     }
 
-    /// The clock of the stream's device. The first call for a device makes it, and blocks.
-    fn clock(&self, driver: &Arc<dyn Driver>, raw: RawStream) -> Option<Arc<Clock>> {
-        let known = |notes: &Notes| {
-            notes.clocks.iter().find(|clock| clock.base.is_of(driver, raw)).cloned()
-        };
-        if let Some(clock) = known(&self.notes.lock()) {
-            return Some(clock);
+    /// The clock of the stream's device, if there is one.
+    fn known_clock(&self, driver: &Arc<dyn Driver>, raw: RawStream) -> Option<Arc<Clock>> {
+        let notes = self.notes.lock();
+        notes.clocks.iter().find(|clock| clock.base.is_of(driver, raw)).cloned()
+    }
+
+    /// Makes the clock of the stream's device, unless there is one. Blocks. Without a clock, if it
+    /// fails, spans are missing.
+    pub(crate) fn make_clock(&self, driver: &Arc<dyn Driver>, raw: RawStream) {
+        if self.known_clock(driver, raw).is_some() {
+            return;
         }
-        let base = Moment::now(driver, raw).ok()?;
+        let Ok(base) = Moment::now(driver, raw) else { return };
         let clock = Arc::new(Clock { base, at: self.begun.elapsed() });
         let mut notes = self.notes.lock();
-        if let Some(known) = known(&notes) {
-            return Some(known);
-        }
+        let is_known = notes.clocks.iter().any(|clock| clock.base.is_of(driver, raw));
         // After the end the notes are not used.
-        if !self.is_ended() {
-            notes.clocks.push(Arc::clone(&clock));
+        if !is_known && !self.is_ended() {
+            notes.clocks.push(clock);
         }
-        Some(clock)
     }
 
     /// Blocks until all recorded work is complete. Returns the spans in the order of their starts,

@@ -1,6 +1,7 @@
 //! Recordings: their contents, and that they change nothing else.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pinlane::driver::{Call, RawStream};
@@ -71,13 +72,18 @@ fn a_device_that_is_not_recorded_makes_no_more_calls() {
             device.record(&recording).unwrap();
             recording.stop().unwrap(); // from here on it is off again
         }
+        let counted = || {
+            [Call::EventCreate, Call::EventRecord, Call::StreamCreate, Call::EventElapsed]
+                .map(|call| emulator.calls(call))
+        };
+        let before = counted();
         let stream = device.stream().unwrap();
         let mut gpu = device.alloc::<u8>(4096).unwrap();
         let pool = PinnedPool::builder(&device).max_bytes(1 << 20).build().unwrap();
         let host = pool.alloc::<u8>(4096).unwrap();
         stream.upload(&host, &mut gpu).unwrap().wait().unwrap();
-        [Call::EventCreate, Call::EventRecord, Call::StreamCreate, Call::EventElapsed]
-            .map(|call| emulator.calls(call))
+        let after = counted();
+        std::array::from_fn::<_, 4, _>(|at| after[at] - before[at])
     };
     assert_eq!(calls(false), calls(true));
 }
@@ -249,6 +255,38 @@ fn a_capture_is_not_disturbed() {
     assert_eq!((trace.missing(), on_device(&trace, "Stream::foreign").len()), (1, 0));
     emulator.end_capture(raw).expect("the capture is valid");
     drop(ticket);
+}
+
+/// The stream was found open. During a wait other code could begin to capture it.
+#[test]
+fn recorded_work_waits_for_nothing_before_it_is_enqueued() {
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let stream = device.stream().unwrap();
+    let recording = Recording::new();
+    device.record(&recording).unwrap();
+    let waits = || emulator.calls(Call::EventSynchronize);
+    let before = waits();
+    stream.busy(Duration::from_millis(1)).unwrap();
+    assert_eq!(waits(), before);
+    let trace = recording.stop().unwrap();
+    assert_eq!((trace.missing(), on_device(&trace, "Stream::busy").len()), (0, 1));
+}
+
+/// There the clock cannot be made: the first work is missing, and makes it.
+#[test]
+fn a_recording_may_begin_in_a_host_function() {
+    let device = Device::of_emulator(&Emulator::new(), 0).unwrap();
+    let stream = device.stream().unwrap();
+    let recording = Arc::new(Recording::new());
+    let (begun, recorded) = (Arc::clone(&recording), device.clone());
+    let begin = move || recorded.record(&begun).unwrap();
+    stream.launch_host(begin).unwrap().wait().unwrap();
+    for _ in 0..3 {
+        stream.busy(Duration::from_millis(1)).unwrap();
+    }
+    let trace = Arc::into_inner(recording).expect("the function is over").stop().unwrap();
+    assert_eq!((trace.missing(), on_device(&trace, "Stream::busy").len()), (1, 2));
 }
 
 #[test]
