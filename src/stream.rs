@@ -96,6 +96,7 @@ impl Device {
     /// * `raw` is a stream of this device and of the CUDA runtime that this crate uses.
     /// * It is not destroyed before the returned stream and its clones are dropped, and the work
     ///   that they enqueued is complete.
+    /// * No capture of it begins while a call with the returned stream is enqueuing work.
     #[must_use]
     pub unsafe fn borrow_stream(&self, raw: *mut c_void) -> Stream {
         self.stream_of(adopt_stream(self.context(), handle_of(raw), None))
@@ -110,6 +111,7 @@ impl Device {
     ///
     /// * `raw` is a stream of this device and of the CUDA runtime that this crate uses.
     /// * It is not destroyed before `owner` is dropped.
+    /// * No capture of it begins while a call with the returned stream is enqueuing work.
     #[must_use]
     pub unsafe fn borrow_stream_of<O>(&self, owner: O, raw: *mut c_void) -> Stream
     where
@@ -147,6 +149,9 @@ impl Stream {
 
     /// The `cudaStream_t`, for foreign code. This crate does not see work that other code enqueues
     /// there: report it with [`foreign`](Self::foreign) if it uses this crate's buffers.
+    ///
+    /// Foreign code that captures the stream begins while no call of this crate is enqueuing work
+    /// there: only a call that begins later can refuse ([`ErrorKind::StreamCapturing`]).
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.timeline.expose();
@@ -170,7 +175,10 @@ impl Stream {
     /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaEventRecord`
     /// reports.
     pub fn record(&self) -> Result<Ticket> {
-        let submission = self.timeline.submit("Stream::record", |_, _| ())?;
+        const OPERATION: &str = "Stream::record";
+        let driver = self.timeline.open(OPERATION)?;
+        let submission =
+            self.timeline.submit_to(driver, OPERATION, Fencing::Recorded, |_, _| ())?;
         submission.fenced?;
         Ok(Ticket::new(self.timeline.clone(), submission.fence.position))
     }

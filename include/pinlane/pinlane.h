@@ -3482,6 +3482,7 @@ pinlane_status pinlane_capture_begin(const struct pinlane_device *device,
  * - As long as the graph of the other code, or an executable graph of it, can be launched, the
  *   capture or the graph that is made of it is not freed.
  * - Each launch is made between `pinlane_graph_foreign_begin` and `pinlane_foreign_end`.
+ * - The other code does not end its capture during a call with `capture`.
  * - `capture` is NULL or points to a variable.
  */
 pinlane_status pinlane_capture_join(const struct pinlane_stream *stream,
@@ -4164,8 +4165,8 @@ pinlane_status pinlane_recording_create(struct pinlane_recording **recording);
 
 /**
  * Records the work of the device in `recording` from now on: on all its streams, in its pools, and
- * on helper threads. Several devices may share a recording. Does not block, but the first recorded
- * work of the device waits once, to relate its clock to the host's.
+ * on helper threads. Several devices may share a recording. Blocks for a moment, to relate the
+ * device's clock to the host's.
  *
  * A device that is not recorded pays one branch for each call. While it is recorded, each
  * operation of a stream has two more events.
@@ -4534,6 +4535,7 @@ pinlane_status pinlane_stream_create(const struct pinlane_device *device,
  * # Safety
  *
  * - `cuda_stream` is a stream of this device and of the CUDA runtime that pinlane is linked with.
+ * - No capture of it begins while a call with the handle is enqueuing work.
  * - `stream` is NULL or points to a variable.
  */
 pinlane_status pinlane_stream_borrow(const struct pinlane_device *device,
@@ -4541,7 +4543,9 @@ pinlane_status pinlane_stream_borrow(const struct pinlane_device *device,
                                      struct pinlane_stream **stream);
 
 /**
- * Writes the `cudaStream_t` to `cuda_stream`. It is valid until the handle is freed.
+ * Writes the `cudaStream_t` to `cuda_stream`. It is valid until the handle is freed. Begin a
+ * capture of it only while no call with the handle is enqueuing work: only a call that begins
+ * later can return `STREAM_CAPTURING`.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `cuda_stream` is NULL.
  *

@@ -105,6 +105,7 @@ pub unsafe extern "C" fn pinlane_stream_create(
 /// # Safety
 ///
 /// - `cuda_stream` is a stream of this device and of the CUDA runtime that pinlane is linked with.
+/// - No capture of it begins while a call with the handle is enqueuing work.
 /// - `stream` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_stream_borrow(
@@ -120,7 +121,9 @@ pub unsafe extern "C" fn pinlane_stream_borrow(
     })
 }
 
-/// Writes the `cudaStream_t` to `cuda_stream`. It is valid until the handle is freed.
+/// Writes the `cudaStream_t` to `cuda_stream`. It is valid until the handle is freed. Begin a
+/// capture of it only while no call with the handle is enqueuing work: only a call that begins
+/// later can return `STREAM_CAPTURING`.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `cuda_stream` is NULL.
 ///

@@ -107,7 +107,8 @@ impl<'s> Door<'s> {
 
     /// Counts whatever is on the stream now as a use of `operands`.
     pub(crate) fn record(self, operands: &[Operand<'_>]) -> Result<Ticket> {
-        self.portion(operands, |_, _| Ok(()), String::new, |_| {})
+        let driver = self.stream.open(self.operation)?;
+        self.submit(driver, operands, Fencing::Recorded, |_, _| Ok(()), String::new, |_| {})
     }
 
     /// Enqueues work on the stream, which has just been opened, and records it.
@@ -133,7 +134,7 @@ impl<'s> Door<'s> {
         };
         let submission = match fencing {
             Fencing::Merged(copy) => stream.submit_merged(driver, operation, copy, enqueue)?,
-            Fencing::Own | Fencing::Shared => {
+            Fencing::Own | Fencing::Recorded | Fencing::Shared => {
                 stream.submit_to(driver, operation, fencing, enqueue)?
             }
         };

@@ -92,6 +92,8 @@ impl Stream {
     /// * As long as the graph of the other code, or an executable graph of it, can be launched, the
     ///   returned capture, or the graph that it becomes, exists.
     /// * Each launch is made in [`launch_foreign`](Graph::launch_foreign).
+    /// * The other code does not end its capture during a call with the returned capture: the work
+    ///   of the call would be executed, in no order with other work on the buffers.
     ///
     /// # Errors
     ///

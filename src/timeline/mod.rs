@@ -35,7 +35,9 @@
 //!   whether the stream is captured. [`expose`](Timeline::expose) closes the open group before it
 //!   gives the handle out. That can fail (in a host function, or if the record fails). Then the
 //!   group's event is recorded later, and only counts if the stream was not capturing before and
-//!   after; otherwise the event is dropped without a query.
+//!   after; otherwise the event is dropped without a query. So it is with an event of
+//!   [`Fencing::Recorded`]. During other calls with an exposed stream no capture begins: that is
+//!   the promise of the code that has the handle. But a call that waits asks again afterwards.
 //! * **Retired.** `retired` only grows. It is stored (release) after the query or wait that proved
 //!   it.
 //! * **No driver call under the lock.** It guards the list of marks, for a few instructions at a

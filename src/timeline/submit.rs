@@ -22,6 +22,9 @@ const SMALL: usize = 64 << 10;
 pub(crate) enum Fencing {
     /// One of its own, right after it.
     Own,
+    /// As `Own`, for work that is on the stream already. Threads that other code does not see
+    /// record it, such as workers and deleters, so other code may begin a capture at any moment.
+    Recorded,
     /// One that it shares with the small copies around it, if the stream is sealed.
     Shared,
     /// As `Shared`. With those that other threads enqueue at the same moment, the copy is one
@@ -71,14 +74,16 @@ impl Timeline {
         fencing: Fencing,
         enqueue: impl FnOnce(&dyn Driver, RawStream) -> R,
     ) -> Result<Submission<R>> {
-        let shared = !matches!(fencing, Fencing::Own) && self.exposure() == Exposure::Sealed;
+        let shares = matches!(fencing, Fencing::Shared | Fencing::Merged(_));
+        let shared = shares && self.exposure() == Exposure::Sealed;
         if shared && self.open.load(Ordering::Relaxed) < GROUP - 1 {
             Ok(self.submit_grouped(driver, operation, enqueue))
         } else {
             if !shared && self.open.load(Ordering::Relaxed) > 0 {
                 self.close_group(operation);
             }
-            self.submit_fenced(driver, enqueue)
+            let recorded = matches!(fencing, Fencing::Recorded).then_some(operation);
+            self.submit_fenced(driver, recorded, enqueue)
         }
     }
 
@@ -109,9 +114,11 @@ impl Timeline {
         }
     }
 
+    /// `recorded` names the operation if it is [`Fencing::Recorded`].
     fn submit_fenced<R>(
         &self,
         driver: &dyn Driver,
+        recorded: Option<&'static str>,
         enqueue: impl FnOnce(&dyn Driver, RawStream) -> R,
     ) -> Result<Submission<R>> {
         // Before the enqueue: a lack of events must not leave an operation without one (soundness
@@ -121,7 +128,12 @@ impl Timeline {
         let covers = self.recorded.load(Ordering::Acquire);
         // SAFETY: the event is live and of this stream's device (`take_event`); the stream is live.
         let (mark, fenced) = match unsafe { driver.event_record(event.raw, self.raw) } {
-            Ok(()) => (Mark { covers, done: false, event: Some(event) }, Ok(())),
+            Ok(()) => match recorded.map_or(Ok(()), |operation| self.open(operation).map(drop)) {
+                Ok(()) => (Mark { covers, done: false, event: Some(event) }, Ok(())),
+                // The event may be part of a capture: a query would invalidate it, and a stream
+                // that waits for it would be captured too.
+                Err(error) => (Mark { covers, done: false, event: None }, Err(error)),
+            },
             // SAFETY: the stream is live.
             Err(record) => match unsafe { driver.stream_synchronize(self.raw) } {
                 Ok(()) => (Mark { covers, done: true, event: None }, Ok(())),

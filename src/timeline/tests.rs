@@ -11,7 +11,7 @@ use super::submit::{GROUP, Submission};
 use super::{Fencing, Timeline};
 use crate::device::{Device, create_stream};
 use crate::driver::emulated::{Emulator, Execution, Fault, Repeat};
-use crate::driver::{Call, DriverResult, Poll, StreamFlags};
+use crate::driver::{Call, Driver, DriverResult, Poll, StreamFlags};
 use crate::error::{CudaCode, ErrorKind};
 
 struct Rig {
@@ -485,4 +485,51 @@ fn a_thread_that_waits_for_another_goes_on_to_wait_for_its_own_event() {
         last.join().expect("no panic");
     });
     assert_eq!(rig.stream.waits_for.load(Ordering::Relaxed), super::NOBODY);
+}
+
+/// No event can be had, so the host waits for the other stream. The stream was open before.
+#[test]
+fn a_stream_that_is_captured_while_the_host_waits_for_another_is_not_open() {
+    let rig = Rig::eager();
+    let captured = create_stream(rig.device.context(), StreamFlags::default()).expect("no faults");
+    captured.expose();
+    rig.barrier();
+    let position = rig.small();
+    let refused = Fault::forever(Call::EventCreate, CudaCode::MEMORY_ALLOCATION);
+    rig.emulator.inject(refused);
+    let waited = thread::scope(|scope| {
+        let waits = scope.spawn(|| captured.wait_for(&rig.stream, position, "a test"));
+        while rig.calls(Call::StreamSynchronize) == 0 {
+            thread::yield_now();
+        }
+        rig.emulator.begin_capture(captured.raw()).expect("live");
+        rig.open_gate();
+        waits.join().expect("no panic")
+    });
+    let kind = waited.map_err(|error| error.kind());
+    assert_eq!(kind, Err(ErrorKind::StreamCapturing));
+    rig.emulator.end_capture(captured.raw()).expect("nobody has invalidated it");
+    rig.emulator.clear_faults();
+    drop(captured);
+    rig.assert_clean();
+}
+
+/// A worker or a deleter records. Other code does not know of it, and begins a capture.
+#[test]
+fn what_is_recorded_while_a_capture_begins_has_no_event() {
+    let rig = Rig::eager();
+    rig.stream.expose();
+    let driver = rig.stream.open("test").expect("it is not captured");
+    let begin = |_: &dyn Driver, raw| rig.emulator.begin_capture(raw).expect("live");
+    let recorded = rig.stream.submit_to(driver, "test", Fencing::Recorded, begin).expect("opened");
+    let kind = recorded.fenced.map_err(|error| error.kind());
+    assert_eq!(kind, Err(ErrorKind::StreamCapturing));
+    // A stream that waited for the event would join the capture.
+    let position = recorded.fence.position;
+    let waits = rig.gate.wait_for(&rig.stream, position, "a test").map_err(|error| error.kind());
+    assert_eq!(waits, Err(ErrorKind::StreamCapturing));
+    rig.stream.advance().expect("no query");
+    rig.emulator.end_capture(rig.stream.raw()).expect("nobody has invalidated it");
+    rig.stream.wait(position, "a test").expect("an event is recorded now");
+    rig.assert_clean();
 }

@@ -180,7 +180,8 @@ impl Timeline {
     }
 
     /// Makes later work of this stream wait, on the device, for `position` of `producer`. Does not
-    /// repeat a wait that is known to exist. If the host must wait, errors name `operation`.
+    /// repeat a wait that is known to exist. If the host must wait, errors name `operation`. The
+    /// stream is then still open for the caller's work.
     pub(crate) fn wait_for(
         &self,
         producer: &Timeline,
@@ -205,8 +206,12 @@ impl Timeline {
                 self.remember(producer, fence);
                 Ok(())
             }
-            // Without an event the host waits.
-            Some(Target::Stream(_)) => producer.wait(position, operation),
+            // Without an event the host waits. Meanwhile other code may have begun to capture this
+            // stream, which the caller had found open.
+            Some(Target::Stream(_)) => {
+                producer.wait(position, operation)?;
+                self.open(operation).map(drop)
+            }
         }
     }
 

@@ -115,6 +115,7 @@ pub unsafe extern "C" fn pinlane_capture_begin(
 /// - As long as the graph of the other code, or an executable graph of it, can be launched, the
 ///   capture or the graph that is made of it is not freed.
 /// - Each launch is made between `pinlane_graph_foreign_begin` and `pinlane_foreign_end`.
+/// - The other code does not end its capture during a call with `capture`.
 /// - `capture` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_capture_join(
