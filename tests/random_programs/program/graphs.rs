@@ -120,6 +120,16 @@ impl OfGraph {
     }
 }
 
+/// Ends a graph when it drops: together with its buffers, or before them.
+struct EndsInside(Option<Graph>, bool);
+
+impl Drop for EndsInside {
+    fn drop(&mut self) {
+        let graph = self.0.take().expect("dropped once");
+        if self.1 { drop(graph.into_buffers()) } else { drop(graph) }
+    }
+}
+
 /// Captures one operation.
 fn capture(
     capture: &mut Capture,
@@ -305,6 +315,7 @@ impl Machine {
         | &Step::Rebind { graph, .. }
         | &Step::RebindOnDevice { graph, .. }
         | &Step::Drop { graph }
+        | &Step::EndInside { graph, .. }
         | &Step::GiveBack { graph }) = step
         else {
             unreachable!("seen above")
@@ -328,9 +339,23 @@ impl Machine {
                     self.pool_uses |= host.uses.for_writing();
                 }
             }
+            Step::EndInside { stream, gives, .. } => self.end_inside(index, stream, gives),
             Step::GiveBack { .. } => self.give_back(index),
             Step::Make { .. } => unreachable!("seen above"),
         }
+    }
+
+    fn end_inside(&mut self, index: usize, stream: usize, gives: bool) {
+        let OfGraph { others, graph, hosts, .. } = self.graphs.swap_remove(index);
+        for host in &hosts {
+            self.pool_uses |= host.uses.for_writing();
+        }
+        drop(others);
+        let end = EndsInside(Some(graph), gives);
+        self.drop_inside(stream, end, 0);
+        self.release(); // the function may be behind a stall
+        self.wait_for_drops();
+        self.accept(self.pool.trim(), self.pool_uses);
     }
 
     pub(super) fn give_back_all(&mut self) {

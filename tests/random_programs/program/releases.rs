@@ -158,7 +158,7 @@ impl Machine {
         self.drop_inside(stream, buffer, bytes);
     }
 
-    fn drop_inside(&mut self, stream: usize, what: impl Send + 'static, bytes: usize) {
+    pub(super) fn drop_inside(&mut self, stream: usize, what: impl Send + 'static, bytes: usize) {
         let lane = stream % self.lanes.len();
         let behind = self.enqueue(lane, Set::default());
         let launched = self.lanes[lane].stream.launch_host(move || drop(what));
@@ -182,7 +182,7 @@ impl Machine {
 
     /// Waits until everything that host functions drop is released or lost, also on streams that
     /// have been replaced.
-    fn wait_for_drops(&mut self) {
+    pub(super) fn wait_for_drops(&mut self) {
         for ticket in std::mem::take(&mut self.releases.drops) {
             self.accept(ticket.wait(), Set::default());
         }

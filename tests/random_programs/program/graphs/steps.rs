@@ -62,6 +62,13 @@ pub enum Step {
     Drop {
         graph: usize,
     },
+    /// Ends the graph in a host function of that stream, and drops its buffers there if it `gives`
+    /// them. When the function is over, the pool gives memory back to the system.
+    EndInside {
+        graph: usize,
+        stream: usize,
+        gives: bool,
+    },
     /// The buffers are the program's again.
     GiveBack {
         graph: usize,
@@ -125,6 +132,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => (index(), index(), index())
             .prop_map(|(graph, gpu, with)| Step::RebindOnDevice { graph, gpu, with }),
         1 => index().prop_map(|graph| Step::Drop { graph }),
+        2 => (index(), index(), any::<bool>())
+            .prop_map(|(graph, stream, gives)| Step::EndInside { graph, stream, gives }),
         1 => index().prop_map(|graph| Step::GiveBack { graph }),
     ]
 }
