@@ -3605,7 +3605,8 @@ pinlane_status pinlane_capture_finish(struct pinlane_capture *capture,
                                       struct pinlane_graph **graph);
 
 /**
- * Gives up the capture; NULL is a no-op. Its buffers are the program's again. Does not block.
+ * Gives up the capture; NULL is a no-op. Its buffers are the program's again: in a host function a
+ * little later, as after `pinlane_graph_free` there. Does not block.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a capture.
  */
@@ -3713,7 +3714,8 @@ pinlane_status pinlane_graph_bytes(const struct pinlane_graph *graph, size_t *by
 /**
  * Frees the graph; NULL is a no-op. Returns at once, even in the middle of a launch. Its buffers
  * are the program's again; the memory of those that were freed is reused when the device is done
- * with it.
+ * with it. In a host function the graph is destroyed a little later, on another thread: until then
+ * calls with its buffers return `BUSY`.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a graph.
  */

@@ -317,7 +317,8 @@ pub unsafe extern "C" fn pinlane_capture_finish(
     })
 }
 
-/// Gives up the capture; NULL is a no-op. Its buffers are the program's again. Does not block.
+/// Gives up the capture; NULL is a no-op. Its buffers are the program's again: in a host function a
+/// little later, as after `pinlane_graph_free` there. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a capture.
 #[unsafe(no_mangle)]

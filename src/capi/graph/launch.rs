@@ -164,7 +164,8 @@ pub unsafe extern "C" fn pinlane_graph_bytes(
 
 /// Frees the graph; NULL is a no-op. Returns at once, even in the middle of a launch. Its buffers
 /// are the program's again; the memory of those that were freed is reused when the device is done
-/// with it.
+/// with it. In a host function the graph is destroyed a little later, on another thread: until then
+/// calls with its buffers return `BUSY`.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a graph.
 #[unsafe(no_mangle)]
