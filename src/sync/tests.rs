@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::thread;
 
 use super::atomic::Ordering;
@@ -51,28 +51,6 @@ fn a_thread_that_may_not_wait_works_at_the_same_time() {
     drop(first);
     let third = combiner.ask(3, || false, |_| unreachable!("nobody waits"));
     assert!(matches!(third, Turn::Alone { _work: Some(_) }));
-}
-
-#[test]
-fn a_thread_that_does_not_join_works_alone_though_others_wait() {
-    let (combiner, most, is_over) =
-        (Combiner::default(), AtomicU64::new(0), AtomicBool::new(false));
-    thread::scope(|scope| {
-        let others = (1..4).map(|number| {
-            let (combiner, most, is_over) = (&combiner, &most, &is_over);
-            scope.spawn(move || {
-                while !is_over.load(Ordering::Relaxed) {
-                    assert_eq!(ask(combiner, number, most), number * number);
-                }
-            })
-        });
-        let others: Vec<_> = others.collect();
-        let alone = (0..50_000)
-            .all(|_| matches!(combiner.ask(0, || false, |_| vec![0; 4]), Turn::Alone { .. }));
-        is_over.store(true, Ordering::Relaxed);
-        assert!(alone);
-        others.into_iter().for_each(|other| other.join().expect("no panic"));
-    });
 }
 
 #[test]

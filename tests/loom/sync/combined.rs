@@ -54,3 +54,20 @@ fn two_threads_get_their_own_answers() {
         assert_eq!(unsafe { *desk.sum.get() }, 1 + 2 + 4 + 8);
     });
 }
+
+/// Even if another thread waits for it.
+#[test]
+fn a_thread_that_does_not_join_works_alone() {
+    explore(4, || {
+        let combiner = Arc::new(Combiner::<u32, u32>::default());
+        let theirs = Arc::clone(&combiner);
+        let other = thread::spawn(move || {
+            drop(theirs.ask(1, || true, |numbers: &[u32]| numbers.to_vec()));
+        });
+        for number in [2, 3] {
+            let turn = combiner.ask(number, || false, |_| unreachable!("it does not join"));
+            assert!(matches!(turn, Turn::Alone { .. }));
+        }
+        other.join().unwrap();
+    });
+}
