@@ -2,21 +2,22 @@
 //!
 //! ```text
 //!   up      take a slot, lay it out -> units: memory to slot -> submit the slot's copy
-//!   down    take slots, lay them out, submit -> wait for the oldest -> units: slot to memory
+//!   down    take slots, lay them out -> units: items -> submit
+//!                                    -> wait for the oldest -> units: slot to memory
 //! ```
 //!
 //! Down, as many slots as are available are in flight. The team empties each when it has landed, in
-//! the order in which they were enqueued.
+//! the order in which they were enqueued. Before that, it writes the list for a kernel: the device
+//! waits for it, and one thread would take longer than the device.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
 use super::layout::{Cursor, Layout, Part, Sizes};
 use super::options::stores_to_memory;
-use super::queue::{Filled, Landed};
+use super::queue::{Filled, InFlight, Landed};
 use super::ring::{Slot, SlotGuard};
 use super::simd::Stores;
 use super::team::Workload;
@@ -44,22 +45,24 @@ struct StagedTransfer<'e, 'a> {
     threads: usize,
     /// How the units are written: to slots, or to the caller's memory.
     stores: Stores,
-    progress: Mutex<LaidOut<'e>>,
+    progress: Mutex<LaidOut>,
     submitted: AtomicU64,
     /// The filled slots of an upload.
     filled: Filled<'e>,
+    /// The slots of a download that have not arrived.
+    in_flight: InFlight<'e>,
     /// The arrived entries of a download.
     landed: Landed,
 }
 
 #[derive(Default)]
-struct LaidOut<'e> {
+struct LaidOut {
     cursor: Cursor,
     /// How many bytes have been laid out, and in how many portions.
     done: usize,
     portions: u64,
-    /// Slots of a download, oldest in front; each with the ticket of its copy.
-    in_flight: VecDeque<(SlotGuard<'e>, Ticket)>,
+    /// How many portions of a download have been begun since one was last waited for.
+    begun: usize,
 }
 
 impl Engine {
@@ -136,6 +139,7 @@ impl Engine {
             progress: Mutex::default(),
             submitted: AtomicU64::new(0),
             filled: Filled::default(),
+            in_flight: InFlight::default(),
             landed: Landed::default(),
         };
         let result = units::run(&staged, helpers, &mut || after_unit(&staged.landed));
@@ -153,7 +157,7 @@ impl Engine {
 impl<'e> StagedTransfer<'e, '_> {
     /// The next slot, with the next portion laid out in it. `None` if no bytes are left, or if no
     /// slot is free and the caller does not wait for one.
-    fn next_slot(&self, progress: &mut LaidOut<'e>, waits: bool) -> Result<Option<SlotGuard<'e>>> {
+    fn next_slot(&self, progress: &mut LaidOut, waits: bool) -> Result<Option<SlotGuard<'e>>> {
         let Engine { options, ring, pool, .. } = self.engine;
         let Door { stream, operation, .. } = self.transfer.door;
         let (route, bytes) = (self.route, self.transfer.survey.group.bytes);
@@ -186,6 +190,7 @@ impl<'e> StagedTransfer<'e, '_> {
         let layout = unsafe { slot.layout_mut() };
         layout.fill(&mut progress.cursor, self.transfer.entries, &self.transfer.survey.sums, sizes);
         layout.number = progress.portions;
+        layout.awaits_items = items && self.transfer.direction == Direction::Down;
         progress.portions += 1;
         progress.done += layout.bytes;
         Ok(Some(taken))
@@ -242,28 +247,32 @@ impl<'e> StagedTransfer<'e, '_> {
         )
     }
 
-    /// The next slot of a download; its copy, and those of more slots, have been enqueued.
-    fn open_down(&self, progress: &mut LaidOut<'e>) -> Result<Option<(SlotGuard<'e>, Ticket)>> {
+    /// Begins more portions of a download. Returns a slot whose items must be written first; a copy
+    /// without items is enqueued.
+    fn begin_down(&self, progress: &mut LaidOut) -> Result<Option<SlotGuard<'e>>> {
         // Not all at once: threads empty the first while the device copies the others.
-        for _ in 0..AHEAD {
+        while progress.begun < AHEAD {
             // Only a transfer that has no slot waits for one.
-            let patient = progress.in_flight.is_empty();
+            let patient = self.in_flight.is_empty();
             let Some(taken) = self.next_slot(progress, patient)? else { break };
-            let slot = taken.slot();
-            if self.route == Route::Kernel {
-                // SAFETY: this thread has taken the slot, and has exclusive access.
-                let layout = unsafe { slot.layout() };
-                for unit in 0..layout.units() {
-                    for (number, part) in layout.unit(unit, self.transfer.entries) {
-                        // SAFETY: this thread has the slot alone.
-                        unsafe { self.write_item(slot, layout, number, &part) };
-                    }
-                }
+            progress.begun += 1;
+            self.in_flight.begin();
+            // SAFETY: this thread has taken the slot, and has exclusive access.
+            if unsafe { taken.slot().layout() }.awaits_items {
+                return Ok(Some(taken));
             }
-            let ticket = self.submit(slot)?;
-            progress.in_flight.push_back((taken, ticket));
+            self.in_flight.submit(taken, |slot| self.submit(slot))?;
         }
-        Ok(progress.in_flight.pop_front())
+        progress.begun = 0;
+        Ok(None)
+    }
+
+    /// The oldest slot of a download that is in flight, when it has arrived.
+    fn wait_for_oldest(&self) -> Result<Option<SlotGuard<'e>>> {
+        let Some((taken, ticket)) = self.in_flight.oldest() else { return Ok(None) };
+        ticket.wait_in(self.transfer.door.operation)?;
+        taken.slot().host().announce_access(Access::Read);
+        Ok(Some(taken))
     }
 }
 
@@ -274,14 +283,12 @@ impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
         let mut progress = self.progress.lock();
         let taken = match self.transfer.direction {
             Direction::Up => self.next_slot(&mut progress, true)?,
-            Direction::Down => match self.open_down(&mut progress)? {
-                Some((taken, ticket)) => {
+            Direction::Down => match self.begin_down(&mut progress)? {
+                None => {
                     drop(progress);
-                    ticket.wait_in(self.transfer.door.operation)?;
-                    taken.slot().host().announce_access(Access::Read);
-                    Some(taken)
+                    self.wait_for_oldest()?
                 }
-                None => None,
+                awaits_items => awaits_items,
             },
         };
         Ok(taken.map(SlotGuard::hand_over))
@@ -294,6 +301,13 @@ impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
     fn unit(&self, slot: &'e Slot, unit: usize) -> Result<()> {
         // SAFETY: this thread is a worker of the slot.
         let layout = unsafe { slot.layout() };
+        if layout.awaits_items {
+            for (number, part) in layout.unit(unit, self.transfer.entries) {
+                // SAFETY: the unit belongs to this worker.
+                unsafe { self.write_item(slot, layout, number, &part) };
+            }
+            return Ok(());
+        }
         let Door { stream, operation, .. } = self.transfer.door;
         let _shown = stream.context().recording.begin(Kind::Stage, operation, || {
             layout.unit(unit, self.transfer.entries).map(|(_, part)| part.bytes).sum()
@@ -325,7 +339,11 @@ impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
     fn finish(&self, slot: &'e Slot) -> Result<()> {
         if self.transfer.direction == Direction::Down {
             // SAFETY: all units are done, so that this thread has the slot alone.
-            let layout = unsafe { slot.layout() };
+            let layout = unsafe { slot.layout_mut() };
+            if std::mem::take(&mut layout.awaits_items) {
+                let taken = self.engine.ring.guard(slot);
+                return self.in_flight.submit(taken, |slot| self.submit(slot));
+            }
             self.landed.note(layout.number, layout.end());
             self.abandon(slot);
             return Ok(());
@@ -346,6 +364,10 @@ impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
     }
 
     fn abandon(&self, slot: &'e Slot) {
+        // SAFETY: the caller has the slot alone.
+        if unsafe { slot.layout() }.awaits_items {
+            self.in_flight.give_up();
+        }
         self.engine.ring.give_back(slot);
     }
 }

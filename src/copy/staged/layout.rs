@@ -113,6 +113,8 @@ pub(super) struct Layout {
     piece: usize,
     /// Which portion of the copy the slot holds.
     pub(super) number: u64,
+    /// The slot is one of a download, and the kernel's items are still to be written.
+    pub(super) awaits_items: bool,
 }
 
 impl Entries for [Entry<'_>] {

@@ -1,13 +1,14 @@
 //! The portions of a transfer in their order: filled slots of an upload that wait to be submitted,
-//! and the entries of a download that have arrived.
+//! and the slots of a download that are in flight, and its entries that have arrived.
 
 use std::collections::VecDeque;
 
 use super::layout::Cursor;
 use super::options::IN_FLIGHT;
-use super::ring::{Ring, Slot};
+use super::ring::{Ring, Slot, SlotGuard};
 use crate::copy::entry::Entry;
-use crate::sync::Mutex;
+use crate::error::Result;
+use crate::sync::{Mutex, spin};
 use crate::ticket::Ticket;
 
 /// The queue of one upload.
@@ -93,6 +94,63 @@ impl Drop for SubmitGuard<'_, '_> {
     }
 }
 
+/// The slots of a download that have been begun and have not arrived.
+#[derive(Default)]
+pub(super) struct InFlight<'e>(Mutex<Begun<'e>>);
+
+#[derive(Default)]
+struct Begun<'e> {
+    /// How many will be submitted, or given up, by threads that write their items.
+    prepared: usize,
+    /// The others, in the order in which they were enqueued; each with the ticket of its copy.
+    enqueued: VecDeque<(SlotGuard<'e>, Ticket)>,
+}
+
+impl<'e> InFlight<'e> {
+    /// Counts a slot, which is then [submitted](Self::submit) or [given up](Self::give_up).
+    pub(super) fn begin(&self) {
+        self.0.lock().prepared += 1;
+    }
+
+    /// Notes that a slot will not be submitted.
+    pub(super) fn give_up(&self) {
+        self.0.lock().prepared -= 1;
+    }
+
+    /// Enqueues the copy to a slot by `enqueue`. One thread at a time does so.
+    pub(super) fn submit(
+        &self,
+        taken: SlotGuard<'e>,
+        enqueue: impl FnOnce(&'e Slot) -> Result<Ticket>,
+    ) -> Result<()> {
+        let mut begun = self.0.lock();
+        begun.prepared -= 1;
+        let ticket = enqueue(taken.slot())?;
+        begun.enqueued.push_back((taken, ticket));
+        Ok(())
+    }
+
+    /// Whether none has been begun.
+    pub(super) fn is_empty(&self) -> bool {
+        let begun = self.0.lock();
+        begun.prepared == 0 && begun.enqueued.is_empty()
+    }
+
+    /// Takes the oldest. Waits until it is enqueued: all its units have been given out, so that
+    /// takes a moment. `None` if there is none.
+    pub(super) fn oldest(&self) -> Option<(SlotGuard<'e>, Ticket)> {
+        let mut spins = 0;
+        loop {
+            let mut begun = self.0.lock();
+            if !begun.enqueued.is_empty() || begun.prepared == 0 {
+                return begun.enqueued.pop_front();
+            }
+            drop(begun);
+            spin(&mut spins);
+        }
+    }
+}
+
 /// Which entries of a download have arrived. They arrive in their order: an entry has arrived when
 /// its portion and all earlier portions have.
 #[derive(Default)]
@@ -126,5 +184,53 @@ impl Landed {
     pub(super) fn count(&self, entries: &[Entry<'_>]) -> usize {
         let Cursor { entry, at } = self.0.lock().up_to;
         entry + usize::from(entries.get(entry).is_some_and(|entry| at == entry.bytes()))
+    }
+}
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::device::Device;
+    use crate::error::Error;
+    use crate::pool::PinnedPool;
+    use crate::timeline::Exposure;
+
+    #[test]
+    fn the_oldest_is_waited_for_until_it_is_enqueued_or_given_up() {
+        let device = Device::emulated().expect("an emulated device");
+        let pool = PinnedPool::builder(&device).build().expect("a pool");
+        let ring = Ring::new(4096, 2);
+        let take = || {
+            let slot = ring.take(&pool, Exposure::Sealed, true, "test").expect("memory");
+            ring.guard(slot.expect("patient"))
+        };
+        let in_flight = InFlight::default();
+        assert!(in_flight.is_empty() && in_flight.oldest().is_none());
+        let (slot, later) = (take(), Duration::from_millis(20));
+        in_flight.begin();
+        assert!(!in_flight.is_empty());
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                thread::sleep(later);
+                in_flight.submit(slot, |_| Ok(Ticket::done())).expect("enqueued");
+            });
+            assert!(in_flight.oldest().is_some());
+        });
+        in_flight.begin();
+        thread::scope(|threads| {
+            threads.spawn(|| {
+                thread::sleep(later);
+                in_flight.give_up();
+            });
+            assert!(in_flight.oldest().is_none());
+        });
+        in_flight.begin();
+        let refused = |_: &_| Err(Error::invalid("test", "refused".to_owned(), "none"));
+        in_flight.submit(take(), refused).expect_err("refused");
+        assert!(in_flight.is_empty() && in_flight.oldest().is_none());
+        let _all = (take(), take()); // none is lost
     }
 }
