@@ -1,16 +1,21 @@
 //! Graphs: captured copies and fills, launched on any stream of their device, between other uses of
 //! their buffers.
+//!
+//! Other code captures some of the operations. A graph keeps the addresses of their buffers, as of
+//! those that a kernel names: such a buffer cannot be exchanged for another. All others can.
 
+mod captured;
 mod steps;
 
-use pinlane::driver::RawStream;
+use pinlane::driver::{DriverResult, RawStream};
 use pinlane::emulated::{CaptureMode, Emulator};
 use pinlane::graph::{Buffers, Key};
-use pinlane::{Capture, DeviceBuf, Graph, PinnedBuf, Result, Stream};
+use pinlane::{Capture, DeviceBuf, ErrorKind, Graph, PinnedBuf, Result, Stream};
 
 use super::behind::{Set, Uses};
 use super::model::{Model, Part, fit, move_model};
-use steps::Work;
+use captured::{Gpus, Hosts, capture, capture_foreign, fix, settle};
+use steps::{By, Operation, Work};
 pub use steps::{Step, step};
 
 use super::{Host, Machine, Memory, OnDevice, assert_agrees, paint, paint_model, pick};
@@ -20,11 +25,13 @@ struct Bound<B> {
     key: Key<B>,
     model: Model,
     uses: Uses,
+    /// Whether the graph keeps its address.
+    is_fixed: bool,
 }
 
 impl<B> Bound<B> {
     fn new(key: Key<B>, model: Model, uses: Uses) -> Self {
-        Bound { key, model, uses }
+        Bound { key, model, uses, is_fixed: false }
     }
 }
 
@@ -130,72 +137,43 @@ impl Drop for EndsInside {
     }
 }
 
-/// Captures one operation.
-fn capture(
-    capture: &mut Capture,
-    hosts: &[Bound<PinnedBuf<u8>>],
-    gpus: &[Bound<DeviceBuf<u8>>],
-    work: &Work,
-) -> Result<()> {
-    match *work {
-        Work::Upload { host, from, gpu, to } => {
-            let (host, gpu) = (&hosts[host], &gpus[gpu]);
-            let (from, to) = fit(from.of(host.model.len()), to, gpu.model.len());
-            capture.upload(host.key.slice(from), gpu.key.slice(to))
-        }
-        Work::Download { gpu, from, host, to } => {
-            let (host, gpu) = (&hosts[host], &gpus[gpu]);
-            let (from, to) = fit(from.of(gpu.model.len()), to, host.model.len());
-            capture.download(gpu.key.slice(from), host.key.slice(to))
-        }
-        Work::Copy { src, from, dst, to } => {
-            let (src, dst) = (&gpus[src], &gpus[dst]);
-            let (from, to) = fit(from.of(src.model.len()), to, dst.model.len());
-            capture.copy(src.key.slice(from), dst.key.slice(to))
-        }
-        Work::Fill { gpu, part, byte } => {
-            let range = part.of(gpus[gpu].model.len());
-            capture.fill(gpus[gpu].key.slice(range), byte)
-        }
+/// A capture that other code has begun.
+struct Beginning {
+    stream: Stream,
+    raw: RawStream,
+    emulator: Emulator,
+}
+
+impl Beginning {
+    fn end(self) -> Option<Others> {
+        let Beginning { stream, raw, emulator } = self;
+        let graph = emulator.stream_end_capture(raw).ok()?;
+        drop(stream);
+        let executable = emulator.graph_instantiate(graph, false).ok()?;
+        Some(Others { emulator, graph, executable })
     }
 }
 
-/// Turns numbers into those of buffers that exist. A copy needs two.
-fn settle(work: &Work, hosts: usize, gpus: usize) -> Option<Work> {
-    Some(match *work {
-        Work::Upload { host, from, gpu, to } => {
-            Work::Upload { host: host % hosts, from, gpu: gpu % gpus, to }
-        }
-        Work::Download { gpu, from, host, to } => {
-            Work::Download { gpu: gpu % gpus, from, host: host % hosts, to }
-        }
-        Work::Copy { src, from, dst, to } if src % gpus != dst % gpus => {
-            Work::Copy { src: src % gpus, from, dst: dst % gpus, to }
-        }
-        Work::Copy { .. } => return None,
-        Work::Fill { gpu, part, byte } => Work::Fill { gpu: gpu % gpus, part, byte },
-    })
-}
-
-/// A capture, and the stream and the machine of other code if that has begun it.
-type Begun = (Capture, Option<(Stream, RawStream, Emulator)>);
-
 impl Machine {
-    fn begin_capture(&self, device: usize, emulator: Option<Emulator>) -> Result<Begun> {
+    fn begin_capture(
+        &self,
+        device: usize,
+        emulator: Option<Emulator>,
+    ) -> Result<(Capture, Option<Beginning>)> {
         let Some(emulator) = emulator else { return Ok((self.devices[device].capture()?, None)) };
         let stream = self.devices[device].stream()?;
         let raw = RawStream { device: device as i32, handle: stream.as_raw().addr() };
         let begun = emulator.stream_begin_capture(raw, CaptureMode::Relaxed);
         begun.expect("a new stream");
         // SAFETY: `Others` is dropped before the graph, and is launched by `launch_foreign` only.
-        Ok((unsafe { stream.join_capture() }?, Some((stream, raw, emulator))))
+        Ok((unsafe { stream.join_capture() }?, Some(Beginning { stream, raw, emulator })))
     }
 
     fn make_graph(
         &mut self,
         device: usize,
         wanted: (&[usize], &[usize]),
-        work: &[(u32, Work)],
+        work: &[Operation],
         joined: bool,
     ) {
         let device = device % self.devices.len();
@@ -223,28 +201,34 @@ impl Machine {
             gpus.push(Bound::new(capturing.own(buffer), model, uses));
         }
         let (mut done, mut is_half) = (Vec::new(), false);
-        if !hosts.is_empty() && !gpus.is_empty() {
-            for (branch, work) in work {
-                let Some(work) = settle(work, hosts.len(), gpus.len()) else { continue };
-                let switched = if others.is_none() { capturing.branch(*branch) } else { Ok(()) };
-                let captured = switched.and_then(|()| {
-                    let captured = capture(&mut capturing, &hosts, &gpus, &work);
-                    is_half |= captured.is_err();
-                    captured
-                });
-                if self.accept(captured, self.behind.own(device)).is_some() {
-                    done.push(work);
+        let work = if hosts.is_empty() || gpus.is_empty() { &[] } else { work };
+        for operation in work {
+            let Some(work) = settle(&operation.work, hosts.len(), gpus.len()) else { continue };
+            let operation = Operation { work, ..*operation };
+            let branch = operation.branch;
+            let switched = if others.is_none() { capturing.branch(branch) } else { Ok(()) };
+            let captured = switched.and_then(|()| {
+                let captured =
+                    self.capture_one(&mut capturing, device, (&hosts, &gpus), &operation);
+                is_half |= captured.is_err();
+                captured
+            });
+            match self.accept(captured, self.behind.own(device)) {
+                Some(Ok(())) => {
+                    fix(&mut hosts, &mut gpus, &operation);
+                    done.push(operation.work);
                 }
+                Some(Err(code)) => {
+                    assert!(self.trouble.has_begun(), "a call of other code failed: {code:?}");
+                    drop(others.and_then(Beginning::end));
+                    return self.take_back(capturing.into_buffers(), device, hosts, gpus);
+                }
+                None => {}
             }
         }
         let graph = capturing.finish();
         assert!(!is_half || others.is_some() || graph.is_err(), "half a capture makes a graph");
-        let others = others.and_then(|(stream, raw, emulator)| {
-            let graph = emulator.stream_end_capture(raw).ok()?;
-            drop(stream);
-            let executable = emulator.graph_instantiate(graph, false).ok()?;
-            Some(Others { emulator, graph, executable })
-        });
+        let others = others.and_then(Beginning::end);
         match graph {
             Ok(graph) => self.graphs.push(OfGraph {
                 others,
@@ -263,6 +247,19 @@ impl Machine {
         }
     }
 
+    fn capture_one(
+        &self,
+        capturing: &mut Capture,
+        device: usize,
+        buffers: (&Hosts, &Gpus),
+        operation: &Operation,
+    ) -> Result<DriverResult<()>> {
+        if operation.by == By::Us {
+            return capture(capturing, buffers.0, buffers.1, &operation.work).map(Ok);
+        }
+        capture_foreign(capturing, &self.devices[device], buffers, operation)
+    }
+
     fn take_back(
         &mut self,
         mut buffers: Buffers,
@@ -270,11 +267,11 @@ impl Machine {
         hosts: Vec<Bound<PinnedBuf<u8>>>,
         gpus: Vec<Bound<DeviceBuf<u8>>>,
     ) {
-        for Bound { key, model, uses } in hosts {
+        for Bound { key, model, uses, .. } in hosts {
             let buffer = Memory::Pool(buffers.take(key).expect("it has it"));
             self.hosts.push(Host { buffer, model, uses });
         }
-        for Bound { key, model, uses } in gpus {
+        for Bound { key, model, uses, .. } in gpus {
             let buffer = buffers.take(key).expect("it has it");
             self.on_device.push(OnDevice { device, buffer, model, uses });
         }
@@ -456,19 +453,39 @@ impl Machine {
         self.note_ticket(downloaded, behind);
     }
 
+    /// A host buffer of the pool of that length: one of the program's, or a new one.
+    fn host_of_len(&mut self, len: usize, number: usize) -> Option<usize> {
+        let fits =
+            |other: &Host| other.model.len() == len && matches!(other.buffer, Memory::Pool(_));
+        if !self.hosts.iter().any(fits) {
+            self.alloc_host(len, number as u8);
+        }
+        let fitting: Vec<usize> =
+            (0..self.hosts.len()).filter(|&number| fits(&self.hosts[number])).collect();
+        pick(number, &fitting).map(|number| fitting[number])
+    }
+
+    /// The same for device buffers.
+    fn gpu_of_len(&mut self, device: usize, len: usize, number: usize) -> Option<usize> {
+        let fits = |other: &OnDevice| other.model.len() == len && other.device == device;
+        if !self.on_device.iter().any(fits) {
+            self.alloc_device(device, len, number as u8, number);
+        }
+        let fitting: Vec<usize> =
+            (0..self.on_device.len()).filter(|&number| fits(&self.on_device[number])).collect();
+        pick(number, &fitting).map(|number| fitting[number])
+    }
+
     /// Exchanges a host buffer for one of the program's of the same length.
     fn rebind(&mut self, index: usize, host: usize, with: usize) {
         let Some(host) = pick(host, &self.graphs[index].hosts) else { return };
-        let OfGraph { graph, hosts, device, .. } = &mut self.graphs[index];
-        let len = hosts[host].model.len();
-        let fits =
-            |other: &Host| other.model.len() == len && matches!(other.buffer, Memory::Pool(_));
-        let fitting: Vec<usize> =
-            (0..self.hosts.len()).filter(|&number| fits(&self.hosts[number])).collect();
-        let Some(with) = pick(with, &fitting).map(|number| fitting[number]) else { return };
+        let len = self.graphs[index].hosts[host].model.len();
+        let Some(with) = self.host_of_len(len, with) else { return };
+        let OfGraph { others, graph, hosts, device, .. } = &mut self.graphs[index];
         let Host { buffer, model, uses } = self.hosts.swap_remove(with);
         let Memory::Pool(buffer) = buffer else { unreachable!("just seen") };
         let own = self.behind.own(*device);
+        let is_refused = others.is_some() || hosts[host].is_fixed;
         let (bound, rest) = match graph.rebind(hosts[host].key, buffer) {
             Ok(old) => {
                 let new = Bound::new(hosts[host].key, model, uses);
@@ -481,18 +498,15 @@ impl Machine {
             }
         };
         self.hosts.push(rest);
-        self.accept_refusal(bound, own);
+        self.accept_rebinding(bound, is_refused, own);
     }
 
-    /// The same for device buffers.
     fn rebind_on_device(&mut self, index: usize, gpu: usize, with: usize) {
         let Some(gpu) = pick(gpu, &self.graphs[index].gpus) else { return };
-        let OfGraph { graph, gpus, device, .. } = &mut self.graphs[index];
-        let (len, device) = (gpus[gpu].model.len(), *device);
-        let fits = |other: &OnDevice| other.model.len() == len && other.device == device;
-        let fitting: Vec<usize> =
-            (0..self.on_device.len()).filter(|&number| fits(&self.on_device[number])).collect();
-        let Some(with) = pick(with, &fitting).map(|number| fitting[number]) else { return };
+        let (device, len) = (self.graphs[index].device, self.graphs[index].gpus[gpu].model.len());
+        let Some(with) = self.gpu_of_len(device, len, with) else { return };
+        let OfGraph { others, graph, gpus, .. } = &mut self.graphs[index];
+        let is_refused = others.is_some() || gpus[gpu].is_fixed;
         let OnDevice { buffer, model, uses, .. } = self.on_device.swap_remove(with);
         let (bound, rest) = match graph.rebind(gpus[gpu].key, buffer) {
             Ok(buffer) => {
@@ -506,13 +520,15 @@ impl Machine {
             }
         };
         self.on_device.push(rest);
-        self.accept_refusal(bound, self.behind.own(device));
+        self.accept_rebinding(bound, is_refused, self.behind.own(device));
     }
 
-    /// A graph of other code, and a buffer that a kernel names, cannot be bound anew.
-    fn accept_refusal(&self, bound: Result<()>, own: Set) {
+    /// A buffer whose address is fixed, or that a graph of other code has, is not exchanged. All
+    /// others are.
+    fn accept_rebinding(&self, bound: Result<()>, is_refused: bool, own: Set) {
         match bound {
-            Err(error) if error.kind() == pinlane::ErrorKind::Unsupported => {}
+            Ok(()) => assert!(!is_refused, "a buffer whose address the graph keeps was exchanged"),
+            Err(error) if is_refused && error.kind() == ErrorKind::Unsupported => {}
             bound => {
                 self.accept(bound, own);
             }

@@ -7,14 +7,13 @@ use super::super::model::Part;
 /// What a program does with graphs.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// Captures work on some of the program's buffers, which then are the graph's. Each operation
-    /// has the number of its branch. `joined` says whether other code captures, and this crate's
-    /// work joins.
+    /// Captures work on some of the program's buffers, which then are the graph's. `joined` says
+    /// whether other code captures, and this crate's work joins.
     Make {
         device: usize,
         hosts: Vec<usize>,
         gpus: Vec<usize>,
-        work: Vec<(u32, Work)>,
+        work: Vec<Operation>,
         joined: bool,
     },
     Launch {
@@ -75,7 +74,26 @@ pub enum Step {
     },
 }
 
-/// An operation of a graph.
+/// An operation of a graph, and how it is captured.
+#[derive(Clone, Debug)]
+pub struct Operation {
+    /// The number of its branch.
+    pub branch: u32,
+    pub by: By,
+    pub work: Work,
+}
+
+/// Who captures an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Us,
+    /// Other code, on the handle of the stream, in the call that names the buffers.
+    OthersInTheCall,
+    /// The same after the call, as in C.
+    OthersAfterIt,
+}
+
+/// What an operation does.
 #[derive(Clone, Debug)]
 pub enum Work {
     Upload { host: usize, from: Part, gpu: usize, to: usize },
@@ -108,12 +126,21 @@ fn work() -> impl Strategy<Value = Work> {
     ]
 }
 
+fn operation() -> impl Strategy<Value = Operation> {
+    let by = prop_oneof![
+        4 => Just(By::Us),
+        1 => Just(By::OthersInTheCall),
+        1 => Just(By::OthersAfterIt),
+    ];
+    (0..3u32, by, work()).prop_map(|(branch, by, work)| Operation { branch, by, work })
+}
+
 pub fn step() -> impl Strategy<Value = Step> {
     let joined = || prop::bool::weighted(0.2);
     let some = || prop::collection::vec(index(), 1..4);
     let ways = || (index(), index(), index(), index(), part(), index());
     prop_oneof![
-        3 => (index(), some(), some(), prop::collection::vec((0..3u32, work()), 1..6), joined())
+        3 => (index(), some(), some(), prop::collection::vec(operation(), 1..6), joined())
             .prop_map(|(device, hosts, gpus, work, joined)| {
                 Step::Make { device, hosts, gpus, work, joined }
             }),
