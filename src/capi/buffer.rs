@@ -1,14 +1,12 @@
 //! Buffers in page-locked memory.
 
-mod kept;
+mod object;
 
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
 use std::time::Duration;
 
-use self::kept::Keepable;
-pub use self::kept::Kept;
+pub use self::object::{HostBuffer, Kept};
 use super::memory::check_memory;
 use super::request::User;
 use super::status::refused;
@@ -17,7 +15,7 @@ use super::{
     pinlane_request, pinlane_status, pinlane_stream, pointer,
 };
 use crate::error::{Error, ErrorKind};
-use crate::memory::{Lent, PinnedBuf, Purpose};
+use crate::memory::{PinnedBuf, Purpose};
 use crate::pool::PinnedPool;
 use crate::sync::sanitizer::theirs;
 
@@ -28,65 +26,19 @@ pub enum pinlane_buffer {}
 
 handle_type!(pinlane_buffer: HostBuffer, "buffer", table 5, shared: false);
 
-/// The object of a buffer's handle.
-pub struct HostBuffer {
-    buffer: Keepable,
-    /// What the memory is for.
-    purpose: Purpose,
-    /// Ends the loan, if the memory belongs to the caller.
-    pub(super) lent: Option<Lent>,
-}
-
 impl HostBuffer {
-    /// A buffer that owns its memory.
-    #[inline(always)]
-    pub(super) fn new(buffer: PinnedBuf<u8>) -> Self {
-        HostBuffer { buffer: Keepable::new(buffer), purpose: Purpose::Any, lent: None }
-    }
-
-    /// A buffer that owns its memory, which is only read.
-    pub(super) fn to_read(buffer: PinnedBuf<u8>) -> Self {
-        HostBuffer { purpose: Purpose::ToRead, ..HostBuffer::new(buffer) }
-    }
-
-    /// The buffer, to be read.
-    #[inline(always)]
-    pub(super) fn buffer(&self) -> &PinnedBuf<u8> {
-        &self.buffer
-    }
-
-    /// The buffer, to be written, by the host or a device. Fails for memory that is only read.
-    #[inline(always)]
-    pub(super) fn writable(&mut self) -> Result<&mut PinnedBuf<u8>> {
-        if self.purpose == Purpose::ToRead { Err(only_read()) } else { Ok(&mut self.buffer) }
-    }
-
-    /// The buffer, for work of the caller: what that does is the caller's to say.
-    pub(super) fn tracked(&mut self) -> &mut PinnedBuf<u8> {
-        &mut self.buffer
-    }
-
-    /// The buffer without its handle. Check with [`check_free`](Self::check_free) before.
-    pub(super) fn into_buffer(self) -> PinnedBuf<u8> {
-        self.buffer.into_inner()
-    }
-
-    /// Keeps the memory for a graph that lends the buffer, even if the buffer is freed meanwhile.
-    pub(super) fn keep(&self) -> Arc<Kept> {
-        self.buffer.keep()
-    }
-
-    /// Fails if a graph that has lent the buffer has its address, so that the memory cannot leave.
-    pub(super) fn check_free(&self) -> Result<()> {
-        if self.buffer.is_kept() { Err(kept()) } else { Ok(()) }
-    }
-
-    /// The handle's notes are the address, and the size with a mark if the memory belongs to the
-    /// caller.
+    /// The handle of a buffer that owns its memory.
     #[inline(always)]
     pub(super) fn into_handle(object: ManuallyDrop<HostBuffer>) -> *mut pinlane_buffer {
-        let size = object.buffer.len() | if object.lent.is_some() { LENT } else { 0 };
-        let address = object.buffer.as_ptr().expose_provenance();
+        HostBuffer::into_marked(object, 0)
+    }
+
+    /// The handle's notes are the address, and the size with a mark: [`LENT`] if the memory belongs
+    /// to the caller, else 0.
+    #[inline(always)]
+    fn into_marked(object: ManuallyDrop<HostBuffer>, mark: usize) -> *mut pinlane_buffer {
+        let size = object.buffer().len() | mark;
+        let address = object.buffer().as_ptr().expose_provenance();
         handle::create_noted(object, [size, address])
     }
 
@@ -109,8 +61,8 @@ impl HostBuffer {
         // and no operation writes to one that is only read: `writable`.
         let (buffer, lent) =
             unsafe { PinnedBuf::register_raw(function, device.context(), first, bytes, purpose) }?;
-        let object = HostBuffer { buffer: Keepable::new(buffer), purpose, lent: Some(lent) };
-        Ok(HostBuffer::into_handle(ManuallyDrop::new(object)))
+        let object = HostBuffer::lent_for(purpose, buffer, lent);
+        Ok(HostBuffer::into_marked(ManuallyDrop::new(object), LENT))
     }
 }
 
@@ -196,7 +148,7 @@ pub unsafe extern "C" fn pinlane_buffer_pool(
     unsafe { Out::new("pool", pool) }.create("pinlane_buffer_pool", || {
         let buffer = handle::get(buffer)?;
         buffer.buffer().pool().ok_or_else(|| {
-            let what = match buffer.lent {
+            let what = match buffer.lent() {
                 Some(_) => "the buffer has memory of the program's own",
                 None => "every handle of the buffer's pool was freed",
             };
@@ -575,7 +527,7 @@ fn give_back(buffer: *const pinlane_buffer) -> Result<()> {
     let buffer = handle::get_mut(buffer)?;
     buffer.check_free()?;
     // If this fails, the buffer is unchanged, and can be freed again.
-    buffer.lent.as_ref().map_or(Ok(()), |lent| lent.end("pinlane_buffer_free"))?;
+    buffer.lent().map_or(Ok(()), |lent| lent.end("pinlane_buffer_free"))?;
     buffer.remove();
     Ok(())
 }

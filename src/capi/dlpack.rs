@@ -209,7 +209,7 @@ pub unsafe extern "C" fn pinlane_buffer_into_dlpack(
         // SAFETY: the caller's precondition on `options`.
         let options = unsafe { growing::options(options) }?;
         let mut host = handle::get_mut(buffer)?;
-        if host.lent.is_some() {
+        if host.lent().is_some() {
             let remedy = "make a tensor of the memory yourself, after pinlane_buffer_free";
             return Err(invalid("the memory is the caller's own", remedy));
         }

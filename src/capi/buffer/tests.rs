@@ -71,7 +71,7 @@ fn memory_that_is_not_unregistered_stays_lent() {
     let buffer = lend(handle, &mut memory);
     stream.fill(&mut gpu, 9).expect("no faults");
     let mut held = handle::get_mut(buffer).expect("a live handle");
-    stream.download(&gpu, &mut *held.buffer).expect("no faults");
+    stream.download(&gpu, held.tracked()).expect("no faults");
     drop(held);
     for calls in [
         // First nothing shows whether the device is done. Then unregistering fails.
@@ -132,7 +132,7 @@ fn a_host_function_of_the_callers_own_cannot_give_memory_back() {
         if used {
             let mut held = handle::get_mut(buffer).expect("a live handle");
             stream.fill(&mut gpu, 9).expect("no faults");
-            stream.download(&gpu, &mut *held.buffer).expect("no faults");
+            stream.download(&gpu, held.tracked()).expect("no faults");
         }
         let (status, receiver) = std::sync::mpsc::channel();
         let inside = Box::into_raw(Box::new(Inside { buffer: buffer.addr(), status }));
