@@ -218,11 +218,22 @@ impl<'a> Entry<'a> {
             let slot = unsafe { std::slice::from_raw_parts_mut(slot, bytes) };
             return source.fill(operation, start + at as u64, slot, stores);
         }
+        // SAFETY: the preconditions, and no source.
+        unsafe { self.put(at, slot, bytes, stores) };
+        Ok(())
+    }
+
+    /// Copies `bytes` bytes of memory from `at` on to `slot`.
+    ///
+    /// # Safety
+    ///
+    /// * The entry is one of an upload, of pageable memory; `at + bytes` is not beyond its end.
+    /// * `slot .. slot + bytes` is writable memory that no other code touches during the call.
+    pub(super) unsafe fn put(&self, at: usize, slot: *mut u8, bytes: usize, stores: Stores) {
         // SAFETY: the source is readable, because it lies in the borrowed slice; the slot is
         // writable and exclusive, by the precondition; they do not overlap, because slots are never
         // lent to callers.
         unsafe { simd::copy(slot, self.host.add(at), bytes, stores) };
-        Ok(())
     }
 
     /// Copies `bytes` bytes from `slot` to the host memory, or the sink, from `at` on.

@@ -77,6 +77,9 @@ impl Engine {
         if route == Route::Copies && self.lands(&transfer) {
             return self.land(transfer);
         }
+        if route == Route::Copies && self.fills(&transfer, workload) {
+            return self.fill(transfer);
+        }
         self.staged(transfer, route, workload, &mut |_| {})
     }
 

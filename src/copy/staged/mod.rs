@@ -10,16 +10,17 @@
 //!   device           |copy 0|copy 1|.. | copy 2    | copy 3        | ...
 //! ```
 //!
-//! The first slots of an upload are filled in part, each twice as far as the one before, so that
-//! the device begins early. The last ones are filled less and less, so that the device ends soon
-//! after the last byte was copied ([`options`]).
+//! The first portions of an upload are short, each twice as long as the one before, so that the
+//! device begins early. The last ones of a long upload are shorter and shorter, so that the device
+//! ends soon after the last byte was copied ([`options`]).
 //!
 //! ```text
 //!   copy     one transfer through slots       ring     the slots, and who may have them
 //!   units    how threads share it             layout   what lies where in a slot
 //!   queue    what was filled, what arrived    options  how long portions are, which stores
-//!   landing  a download of one slice          simd     how threads copy
-//!   team     the threads
+//!   filling  an upload of one slice           simd     how threads copy
+//!   landing  a download of one slice          team     the threads
+//!   chunks   what these two have in common
 //! ```
 //!
 //! A *transfer* is a whole copy. It is made in *portions*: each fills one slot, and is copied by
@@ -63,7 +64,9 @@
 //! program can race with itself: if another thread makes a sealed stream wait for something, or
 //! enqueues a host function there, in the middle of a copy, the slots of that copy wait too.
 
+mod chunks;
 mod copy;
+mod filling;
 mod landing;
 mod layout;
 mod options;

@@ -1,9 +1,9 @@
 //! The options for staging pageable memory, and the portions and stores that follow from them.
 //!
 //! Portions should be long, because a copy engine pauses for a microsecond or two between two of
-//! them. The first should be short, because the device is idle until it is filled, and so should
-//! the last, because the caller waits for it. No caller waits for data that is copied ahead of its
-//! use, so there all portions are long.
+//! them. The first should be short, because the device is idle until it is filled. So should the
+//! last, where the device copies as fast as threads do, because the caller waits for it. No caller
+//! waits for data that is copied ahead of its use, so there all portions are long.
 //!
 //! A device seems to read data that a core has just written, and that is still in the core's own
 //! cache, more slowly than memory (docs/measured). So short copies are written past the caches.
@@ -83,11 +83,12 @@ setters! {
         /// The size of a slot in bytes: the largest portion that the copy engine gets at once.
         pub fn slot_bytes(bytes: usize) => slot_bytes;
 
-        /// The first portion of a short upload, in bytes. A longer upload begins with 1/32 of its
-        /// bytes. Portions grow to 1/8 of the copy, and to at most a slot.
+        /// The first portion of a short upload, in bytes. Of one slice, each portion is twice as
+        /// long as the one before, up to a slot. Other uploads begin with at least 1/32 of their
+        /// bytes, and their portions grow to 1/8 of the copy, and to at most a slot.
         pub fn first_bytes(bytes: usize) => first_bytes;
 
-        /// The bytes that a thread copies at a time.
+        /// The most bytes that a thread copies at a time.
         pub fn unit_bytes(bytes: usize) => unit_bytes;
 
         /// Copies of at most this many bytes go through one block of page-locked memory, without
@@ -170,6 +171,11 @@ impl Staging {
         let chunk = fair.min(unit_bytes).min(slot_bytes);
         let portion = (portion / chunk).max(1) * chunk;
         Cuts { chunk, portion, slot: slot_bytes / portion * portion }
+    }
+
+    /// What a thread copies at a time of an upload of one slice that is not long.
+    pub(super) fn chunk(&self) -> usize {
+        (32 << 10).min(self.unit_bytes).min(self.slot_bytes)
     }
 
     /// The bytes of a unit, so that a portion is work for all threads.

@@ -188,6 +188,13 @@ impl Ring {
         self.is_filling.load(Ordering::Relaxed) || self.made() > 0
     }
 
+    /// Whether fewer than half of the slots are being filled or emptied.
+    pub(super) fn is_quiet(&self) -> bool {
+        let state = self.state.lock();
+        let free: usize = state.free.iter().map(VecDeque::len).sum();
+        2 * (self.slots.len() - state.unmade.len() - free) < self.slots.len()
+    }
+
     fn made(&self) -> usize {
         self.slots.len() - self.state.lock().unmade.len()
     }

@@ -5,7 +5,7 @@ use pinlane::emulated::{Emulator, Execution, Fault};
 use pinlane::{CudaCode, Device, Result};
 
 use super::support::{
-    EXECUTIONS, SLOT, bytes, device, device_of, install_team, shared, tiny, upload,
+    EXECUTIONS, SLOT, bytes, contents, device, device_of, install_team, shared, tiny, upload,
 };
 
 /// Up and down again; nothing beside the range changes.
@@ -92,6 +92,34 @@ fn elements_of_any_type() {
     assert_eq!(error.kind(), pinlane::ErrorKind::LengthMismatch);
     let error = stream.download_slice(&gpu, &mut target[1..]).unwrap_err();
     assert_eq!(error.kind(), pinlane::ErrorKind::LengthMismatch);
+}
+
+/// As below.
+#[test]
+fn what_a_failed_upload_has_enqueued_stays_in_use() {
+    let emulator = Emulator::builder().execution(Execution::Lazy).seed(6).build();
+    let device = device(&emulator);
+    let [source, others] = [9, 10].map(|seed| bytes(3 * SLOT, seed));
+    let [mut gpu, mut other] = [(); 2].map(|()| upload(&device, &others));
+    let streams = [(); 2].map(|()| device.stream().unwrap());
+    // The slots exist, and all earlier work is done.
+    streams[0].upload_slice(&source, &mut other).unwrap().wait().unwrap();
+    for freed in [false, true] {
+        emulator.inject(Fault::once(Call::CopyH2D, CudaCode::UNKNOWN).nth(2));
+        let error = streams[0].upload_slice(&source, &mut gpu).unwrap_err();
+        assert!(error.to_string().contains("cudaErrorUnknown"), "{error}");
+        if freed {
+            // Freed as soon as the copy allows it.
+            gpu = upload(&device, &others);
+        } else {
+            streams[1].fill(&mut gpu, 7).unwrap();
+        }
+        // By way of the same slots.
+        streams[1].upload_slice(&others, &mut other).unwrap();
+        assert_eq!(contents(&device, &other), others);
+    }
+    drop((gpu, other));
+    assert_eq!(emulator.findings(), []);
 }
 
 /// A portion is in flight when the next one fails: its slot and its source are in use.

@@ -55,10 +55,11 @@ pub fn tiny() -> Staging {
     slots.first_bytes(1024).unit_bytes(1024).direct_bytes(100).streaming_bytes(5 * SLOT)
 }
 
-/// A slot is many units, for the team.
+/// A slot is many units, for the team. Uploads of more than five slots as above.
 pub fn shared() -> Staging {
     let slots = Staging::new().slot_bytes(64 << 10).ring_bytes(3 * (64 << 10));
-    slots.first_bytes(16 << 10).unit_bytes(8 << 10).direct_bytes(100)
+    let slots = slots.first_bytes(16 << 10).unit_bytes(8 << 10).direct_bytes(100);
+    slots.streaming_bytes(5 * (64 << 10))
 }
 
 pub fn device_of(emulator: &Emulator, ordinal: i32, staging: Staging) -> Device {

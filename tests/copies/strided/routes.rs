@@ -140,18 +140,15 @@ fn rows_of_slices_go_by_way_of_page_locked_memory() {
     });
     assert_eq!(up, [(Call::MoveItems, 1)]);
 
-    // 1 MiB of rows that follow each other on the device: the copies of a slice.
+    // 1 MiB of rows that follow each other on the device: some copies of many rows each.
     let large = Strides::new(64, 8192, 100);
     let host = noise(2, 819_200);
     let mut gpu = device.alloc::<u16>(64 * 8192).unwrap();
     stream.upload_slice(&host[..64 * 8192], &mut gpu).unwrap(); // makes the ring
-    let slice = machine.calls_of(|| {
-        stream.upload_slice(&host[..64 * 8192], &mut gpu).unwrap();
-    });
     let rows = machine.calls_of(|| {
         stream.upload_strided(Strided::new(&host[..], large).unwrap(), &mut gpu).unwrap();
     });
-    assert_eq!(rows, slice);
+    assert!(matches!(rows[..], [(Call::CopyH2D, 1..8)]), "{rows:?}");
 }
 
 /// A page-locked buffer of two registrations: no copy spans both.

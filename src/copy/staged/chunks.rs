@@ -1,0 +1,243 @@
+//! A copy of one slice, cut into chunks that threads take in turns.
+//!
+//! Such a copy is too short to hide its beginning and its end, so only the calling thread talks to
+//! the driver, whose data stay in its core's cache. The other threads copy chunks, and never wait
+//! for it longer than for the device. [`landing`](super::landing) and
+//! [`filling`](super::filling) say what it does in each direction.
+//!
+//! # Invariants
+//!
+//! * A chunk lies in one slot.
+//! * Each chunk is given to one thread, in their order, and is copied only when the calling thread
+//!   has [opened](Chunks::open_to) its bytes. A chunk is copied by code of this crate alone, so
+//!   that it always ends.
+//! * A slot's address is known before its first bytes are opened. It changes only after all its
+//!   chunks are copied.
+//! * After an error or a panic of the caller no chunk is begun. Slots are given back when all
+//!   threads have left, with their uses.
+
+use std::collections::VecDeque;
+use std::hint::spin_loop;
+use std::ops::Range;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+use super::ring::{Slot, SlotGuard};
+use super::simd::Stores;
+use super::{Engine, simd};
+use crate::copy::entry::{Direction, Entry};
+use crate::copy::order::Door;
+use crate::copy::transfer::Transfer;
+use crate::error::Result;
+use crate::memory::hazard::Access;
+use crate::sync::CachePadded;
+use crate::trace::Kind;
+
+/// The most slots of one slice: two of the eight are as fast as four, and leave more to others.
+const SLOTS: usize = 2;
+/// In place of how many bytes are open: no more will be.
+const FAILED: usize = usize::MAX;
+
+/// What the threads of one copy share.
+pub(super) struct Chunks<'e, 'a> {
+    pub(super) transfer: &'e Transfer<'e, 'a>,
+    /// What a thread copies at a time, in bytes.
+    chunk: usize,
+    /// What goes through a slot before it is used again: a multiple of `chunk`.
+    slot: usize,
+    stores: Stores,
+    /// The number of the next chunk.
+    next: CachePadded<AtomicUsize>,
+    /// Up to which byte chunks may be copied.
+    open: CachePadded<AtomicUsize>,
+    slots: [CachePadded<AtomicPtr<u8>>; SLOTS],
+    /// A bit for each chunk that has been copied.
+    copied: Box<[AtomicU64]>,
+}
+
+/// What only the calling thread has.
+#[derive(Default)]
+pub(super) struct Held<'e> {
+    /// Slots that hold bytes, the oldest in front, and the number of the oldest.
+    slots: VecDeque<SlotGuard<'e>>,
+    oldest: usize,
+    /// How many chunks, from the first on, are known to be copied.
+    copied: usize,
+}
+
+/// Ends the waits for bytes that will not be opened, if it is dropped by an error or a panic.
+pub(super) struct FailGuard<'c>(&'c AtomicUsize);
+
+impl Drop for FailGuard<'_> {
+    fn drop(&mut self) {
+        self.0.store(FAILED, Ordering::Release);
+    }
+}
+
+impl<'e, 'a> Chunks<'e, 'a> {
+    /// For the only entry of the transfer: memory.
+    pub(super) fn new(
+        transfer: &'e Transfer<'e, 'a>,
+        chunk: usize,
+        slot: usize,
+        stores: Stores,
+    ) -> Self {
+        let words = transfer.entries[0].bytes().div_ceil(chunk).div_ceil(u64::BITS as usize);
+        Chunks {
+            transfer,
+            chunk,
+            slot,
+            stores,
+            next: CachePadded(AtomicUsize::new(0)),
+            open: CachePadded(AtomicUsize::new(0)),
+            slots: std::array::from_fn(|_| CachePadded(AtomicPtr::new(null_mut()))),
+            copied: (0..words).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    pub(super) fn entry(&self) -> &'e Entry<'a> {
+        &self.transfer.entries[0]
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.entry().bytes()
+    }
+
+    /// What goes through a slot before it is used again, in bytes.
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.slot
+    }
+
+    /// The bytes of a chunk; `None` if it is behind the last.
+    fn chunk(&self, number: usize) -> Option<Range<usize>> {
+        let start = number * self.chunk;
+        (start < self.bytes()).then(|| start..self.bytes().min(start + self.chunk))
+    }
+
+    /// Up to which byte chunks may be copied.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Lets threads copy chunks up to that byte. All the slots of these bytes are held.
+    pub(super) fn open_to(&self, end: usize) {
+        self.open.store(end, Ordering::Release);
+    }
+
+    /// How many bytes have been given out to threads.
+    pub(super) fn given_out(&self) -> usize {
+        self.bytes().min(self.next.load(Ordering::Relaxed) * self.chunk)
+    }
+
+    /// Until it is forgotten, an error or a panic ends the waits of the other threads.
+    pub(super) fn guard(&self) -> FailGuard<'_> {
+        FailGuard(&self.open)
+    }
+
+    /// Copies chunks as they are opened, until none are left.
+    pub(super) fn help(&self) {
+        loop {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(chunk) = self.chunk(number) else { return };
+            let mut spins = 0u32;
+            loop {
+                match self.open.load(Ordering::Acquire) {
+                    FAILED => return,
+                    open if open >= chunk.end => break,
+                    _ => {}
+                }
+                spins += 1;
+                // The device needs much less than this, or the caller lost its core.
+                if spins < 20_000 { spin_loop() } else { std::thread::yield_now() }
+            }
+            self.copy(number, chunk);
+        }
+    }
+
+    /// Copies the next chunk, if it is open. For the calling thread, which opens chunks.
+    pub(super) fn help_once(&self) -> bool {
+        let number = self.next.load(Ordering::Relaxed);
+        let Some(chunk) = self.chunk(number) else { return false };
+        if self.open() < chunk.end {
+            return false;
+        }
+        let (set, fail) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.next.compare_exchange(number, number + 1, set, fail).is_ok() {
+            self.copy(number, chunk);
+        }
+        true
+    }
+
+    /// Copies a chunk that is open, and was given to this thread.
+    fn copy(&self, number: usize, chunk: Range<usize>) {
+        let Door { stream, operation, .. } = self.transfer.door;
+        let _shown = stream.context().recording.begin(Kind::Stage, operation, || chunk.len());
+        let slot = self.slots[chunk.start / self.slot % SLOTS].load(Ordering::Relaxed);
+        let in_slot = slot.wrapping_add(chunk.start % self.slot);
+        let (entry, at, bytes) = (self.entry(), chunk.start, chunk.len());
+        match self.transfer.direction {
+            // SAFETY: an entry of an upload, of pageable memory, and the chunk lies in it. The
+            // slot's bytes are initialised, as all of the pool's memory is, and were given to this
+            // thread alone; the device reads them only when they count as copied.
+            Direction::Up => unsafe { entry.put(at, in_slot, bytes, self.stores) },
+            // SAFETY: an entry of a download, to pageable memory, and the chunk lies in it. Its
+            // bytes were given to this thread alone. They have landed at that address, and no code
+            // writes there until they count as copied.
+            Direction::Down => unsafe { entry.drain(at, in_slot, bytes, self.stores) },
+        }
+        // Another thread reads them: the caller of a download, or the one that lets the device.
+        simd::fence();
+        let bit = 1 << (number % u64::BITS as usize);
+        self.copied[number / u64::BITS as usize].fetch_or(bit, Ordering::Release);
+    }
+
+    /// How many bytes have been copied, from the first on.
+    pub(super) fn copied(&self, held: &mut Held<'e>) -> usize {
+        let bits = u64::BITS as usize;
+        while let Some(word) = self.copied.get(held.copied / bits) {
+            let ones = (word.load(Ordering::Acquire) >> (held.copied % bits)).trailing_ones();
+            held.copied += ones as usize;
+            if ones == 0 || !held.copied.is_multiple_of(bits) {
+                break;
+            }
+        }
+        self.bytes().min(held.copied * self.chunk)
+    }
+
+    /// Makes sure that the slot is held that the byte at `start` goes through. Gives back the slots
+    /// of the bytes before `done`. Waits for a slot only if none is held.
+    pub(super) fn has_slot(
+        &self,
+        engine: &'e Engine,
+        held: &mut Held<'e>,
+        start: usize,
+        done: usize,
+    ) -> Result<bool> {
+        let number = start / self.slot;
+        if number < held.oldest + held.slots.len() {
+            return Ok(true);
+        }
+        while !held.slots.is_empty() && done >= self.bytes().min((held.oldest + 1) * self.slot) {
+            held.slots.pop_front();
+            held.oldest += 1;
+        }
+        if held.slots.len() == SLOTS {
+            return Ok(false);
+        }
+        let Engine { ring, pool, .. } = engine;
+        let Door { stream, operation, .. } = self.transfer.door;
+        let patient = held.slots.is_empty();
+        let Some(slot) = ring.take(pool, stream.exposure(), patient, operation)? else {
+            return Ok(false);
+        };
+        slot.host().announce_access(Access::Write);
+        self.slots[number % SLOTS].store(slot.address(0), Ordering::Relaxed);
+        held.slots.push_back(ring.guard(slot));
+        Ok(true)
+    }
+
+    /// The slot that a byte goes through, which is held, and the byte's offset there.
+    pub(super) fn slot_of<'h>(&self, held: &'h Held<'e>, at: usize) -> (&'h Slot, usize) {
+        (held.slots[at / self.slot - held.oldest].slot(), at % self.slot)
+    }
+}
