@@ -198,6 +198,22 @@ impl<'a> Entry<'a> {
         self.host.wrapping_add(self.bytes()) == next.host && ours.is_same_block(theirs)
     }
 
+    /// Begins to fetch the first bytes of its memory, which will be read.
+    #[inline(always)]
+    pub(super) fn fetch(&self) {
+        if self.is_memory() {
+            simd::prefetch(self.host, self.bytes());
+        }
+    }
+
+    /// Begins to fetch the first bytes of its memory, which will be written by these stores.
+    #[inline(always)]
+    pub(super) fn fetch_to_write(&self, stores: Stores) {
+        if self.is_memory() {
+            simd::prefetch_to_write(self.host, self.bytes(), stores);
+        }
+    }
+
     /// Copies `bytes` bytes from `at` on to `slot`. Fails if a source cannot be read.
     ///
     /// # Safety
@@ -205,6 +221,7 @@ impl<'a> Entry<'a> {
     /// * The entry is one of an upload, of pageable memory or a source; `at + bytes` is not beyond
     ///   its end.
     /// * `slot .. slot + bytes` is initialised memory that no other code touches during the call.
+    #[inline]
     pub(super) unsafe fn fill(
         &self,
         operation: &'static str,
@@ -244,6 +261,7 @@ impl<'a> Entry<'a> {
     ///   its end.
     /// * During the call no other thread accesses these bytes of it, and no code writes to `slot ..
     ///   slot + bytes`.
+    #[inline]
     pub(super) unsafe fn drain(&self, at: usize, slot: *const u8, bytes: usize, stores: Stores) {
         if let Some(&Far::Sink(sink)) = self.far {
             // SAFETY: initialised, and not written, by the precondition.

@@ -15,8 +15,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
-use super::layout::{Cursor, Layout, Part, Sizes};
+use super::layout::{Cursor, Sizes};
 use super::options::stores_to_memory;
+use super::parts::Work;
 use super::queue::{Filled, InFlight, Landed};
 use super::ring::{Slot, SlotGuard};
 use super::simd::Stores;
@@ -27,7 +28,6 @@ use crate::copy::issue::{Items, issue};
 use crate::copy::order::Door;
 use crate::copy::route::Route;
 use crate::copy::transfer::Transfer;
-use crate::driver::Item;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::hazard::Access;
 use crate::sync::Mutex;
@@ -199,18 +199,11 @@ impl<'e> StagedTransfer<'e, '_> {
         Ok(Some(taken))
     }
 
-    /// Writes the kernel's item for a part. Items lie after the parts in the slot.
-    ///
-    /// # Safety
-    ///
-    /// * The part belongs to the caller, who works on its unit or has the slot alone.
-    unsafe fn write_item(&self, slot: &Slot, layout: &Layout, number: usize, part: &Part) {
-        let host = slot.address(part.offset);
-        let item = self.transfer.direction.item(host, part.device, part.bytes);
-        let place = slot.address(layout.items_at()).cast::<Item>().wrapping_add(number);
-        // SAFETY: the place lies in the slot, after the parts (`Sizes::items`), and is aligned; the
-        // device is done with the slot (`Ring::take`), and the part belongs to the caller.
-        unsafe { place.write(item) };
+    /// What a thread does with a unit.
+    fn work(&self) -> Work<'_, '_> {
+        let Transfer { direction, entries, door, .. } = *self.transfer;
+        let items = self.route == Route::Kernel;
+        Work { operation: door.operation, direction, entries, stores: self.stores, items }
     }
 
     /// Enqueues the copy between a slot, which this thread has alone, and the device.
@@ -304,39 +297,27 @@ impl<'e> Portions<'e> for StagedTransfer<'e, '_> {
     fn unit(&self, slot: &'e Slot, unit: usize) -> Result<()> {
         // SAFETY: this thread is a worker of the slot.
         let layout = unsafe { slot.layout() };
+        let work = self.work();
         if layout.awaits_items {
-            for (number, part) in layout.unit(unit, self.transfer.entries) {
-                // SAFETY: the unit belongs to this worker.
-                unsafe { self.write_item(slot, layout, number, &part) };
-            }
+            // SAFETY: the unit belongs to this worker.
+            unsafe { work.write_items(slot, unit) };
             return Ok(());
         }
         let Door { stream, operation, .. } = self.transfer.door;
-        let _shown = stream.context().recording.begin(Kind::Stage, operation, || {
-            layout.unit(unit, self.transfer.entries).map(|(_, part)| part.bytes).sum()
-        });
-        for (number, part) in layout.unit(unit, self.transfer.entries) {
-            let entry = &self.transfer.entries[part.entry];
-            let at = slot.address(part.offset);
-            match self.transfer.direction {
-                Direction::Up => {
-                    // SAFETY: an entry of an upload, of pageable memory or a source, and the part
-                    // lies in it; the part's bytes of the slot are initialised, as all of the
-                    // pool's memory is, and belong to this worker, and the device is done with the
-                    // slot (`Ring::take`).
-                    unsafe { entry.fill(operation, part.at, at, part.bytes, self.stores)? };
-                    if self.route == Route::Kernel {
-                        // SAFETY: the unit belongs to this worker.
-                        unsafe { self.write_item(slot, layout, number, &part) };
-                    }
-                }
-                // SAFETY: an entry of a download, to pageable memory, and the part lies in it; its
-                // bytes belong to this worker, on both sides, and the copy to the slot is complete
+        let recording = &stream.context().recording;
+        let _shown = recording
+            .begin(Kind::Stage, operation, || layout.bytes_of(unit, self.transfer.entries));
+        match self.transfer.direction {
+            // SAFETY: the unit belongs to this worker, and the device is done with the slot
+            // (`Ring::take`).
+            Direction::Up => unsafe { work.fill(slot, unit) },
+            Direction::Down => {
+                // SAFETY: the unit belongs to this worker, and the copy to the slot is complete
                 // (`open`).
-                Direction::Down => unsafe { entry.drain(part.at, at, part.bytes, self.stores) },
+                unsafe { work.drain(slot, unit) };
+                Ok(())
             }
         }
-        Ok(())
     }
 
     fn finish(&self, slot: &'e Slot) -> Result<()> {

@@ -22,6 +22,7 @@
 //! copying their bytes. For the same reason small entries are taken [several at a time](Sums), if
 //! they follow each other or a kernel will move them.
 
+use std::convert::Infallible;
 use std::ops::Range;
 
 use crate::copy::entry::{BLOCK, Entry};
@@ -275,13 +276,48 @@ impl Layout {
         self.units.len()
     }
 
-    /// The parts of a unit, with their numbers in the slot.
-    pub(super) fn unit<'e, E: Entries + ?Sized>(
+    /// Calls `with` for each part of a unit, with its number in the slot, until that fails. Walks
+    /// the unit by the rules of [`fill`](Self::fill).
+    #[inline(always)]
+    pub(super) fn each<E: Entries + ?Sized, X>(
         &self,
         unit: usize,
-        entries: &'e E,
-    ) -> impl Iterator<Item = (usize, Part)> + use<'e, E> {
-        walk(self.units[unit], self.piece, entries)
+        entries: &E,
+        mut with: impl FnMut(usize, Part) -> Result<(), X>,
+    ) -> Result<(), X> {
+        let Unit { from, to, mut offset, first: mut number } = self.units[unit];
+        let mut start = from.at;
+        for entry in from.entry..to.entry + usize::from(to.at > 0) {
+            let place = entries.span(entry);
+            let stop = if entry == to.entry { to.at } else { place.bytes };
+            let at = std::mem::take(&mut start);
+            let bytes = stop - at;
+            if bytes == 0 {
+                continue;
+            }
+            offset = offset_behind(offset, place.alignment(at, self.piece));
+            let device = place.address + at as DevicePtr;
+            with(number, Part { entry, at, offset, bytes, device })?;
+            offset += bytes;
+            number += 1;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a unit.
+    pub(super) fn bytes_of(&self, unit: usize, entries: &(impl Entries + ?Sized)) -> usize {
+        let mut bytes = 0;
+        let Ok(()) = self.each::<_, Infallible>(unit, entries, |_, part| {
+            bytes += part.bytes;
+            Ok(())
+        });
+        bytes
+    }
+
+    /// The number of the last entry of a unit.
+    #[inline]
+    pub(super) fn last_entry(&self, unit: usize) -> usize {
+        self.units[unit].to.entry
     }
 
     /// The number of bytes of the slot that the parts take, including the gaps.
@@ -301,35 +337,6 @@ impl Layout {
     }
 }
 
-/// Walks a unit by the rules of [`Layout::fill`].
-#[inline]
-fn walk<E: Entries + ?Sized>(
-    unit: Unit,
-    piece: usize,
-    entries: &E,
-) -> impl Iterator<Item = (usize, Part)> {
-    let Unit { from: mut at, to, mut offset, first: mut number } = unit;
-    std::iter::from_fn(move || {
-        while at.entry <= to.entry && at != to {
-            let place = entries.span(at.entry);
-            let stop = if at.entry == to.entry { to.at } else { place.bytes };
-            let bytes = stop - at.at;
-            let Cursor { entry, at: start } = at;
-            at = Cursor { entry: entry + 1, at: 0 };
-            if bytes == 0 {
-                continue;
-            }
-            offset = offset_behind(offset, place.alignment(start, piece));
-            let device = place.address + start as DevicePtr;
-            let part = Part { entry, at: start, offset, bytes, device };
-            offset += bytes;
-            number += 1;
-            return Some((number - 1, part));
-        }
-        None
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -346,9 +353,23 @@ mod tests {
         }
     }
 
+    /// All parts with their numbers.
+    fn numbered(layout: &Layout, list: &impl Entries) -> Vec<(usize, Part)> {
+        let mut parts = Vec::new();
+        for unit in 0..layout.units() {
+            let before = parts.len();
+            let Ok(()) = layout.each::<_, Infallible>(unit, list, |number, part| {
+                parts.push((number, part));
+                Ok(())
+            });
+            let bytes: usize = parts[before..].iter().map(|(_, part)| part.bytes).sum();
+            assert_eq!(layout.bytes_of(unit, list), bytes);
+        }
+        parts
+    }
+
     fn parts(layout: &Layout, list: &Ranges) -> Vec<Part> {
-        let units = (0..layout.units()).flat_map(|unit| layout.unit(unit, list));
-        let parts: Vec<_> = units.collect();
+        let parts = numbered(layout, list);
         assert!(parts.iter().map(|part| part.0).eq(0..layout.parts), "numbered in order");
         parts.into_iter().map(|part| part.1).collect()
     }
@@ -506,7 +527,7 @@ mod tests {
                     );
                     assert!(layout.used() <= piece.max(LEAST + 16), "the slot is not left");
                     let mut end = 0;
-                    for (_, part) in (0..layout.units()).flat_map(|unit| layout.unit(unit, &file)) {
+                    for (_, part) in numbered(&layout, &file) {
                         assert!(part.offset >= end, "parts do not overlap");
                         end = part.offset + part.bytes;
                         let (start, bytes) = file.0[part.entry];

@@ -20,7 +20,7 @@
 //!   queue    what was filled, what arrived    options  how long portions are, which stores
 //!   filling  an upload of one slice           simd     how threads copy
 //!   landing  a download of one slice          team     the threads
-//!   chunks   what these two have in common
+//!   chunks   what these two have in common    parts    what a thread does with a unit
 //! ```
 //!
 //! A *transfer* is a whole copy. It is made in *portions*: each fills one slot, and is copied by
@@ -70,6 +70,7 @@ mod filling;
 mod landing;
 mod layout;
 mod options;
+mod parts;
 mod queue;
 mod ring;
 pub(crate) mod share;
