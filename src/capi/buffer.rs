@@ -10,6 +10,7 @@ pub use self::object::{HostBuffer, Kept};
 use super::memory::check_memory;
 use super::request::User;
 use super::status::refused;
+use super::table::Caller;
 use super::{
     Out, Result, boundary, freeing, handle, handle_type, invalid, pinlane_device, pinlane_pool,
     pinlane_request, pinlane_status, pinlane_stream, pointer,
@@ -30,16 +31,20 @@ impl HostBuffer {
     /// The handle of a buffer that owns its memory.
     #[inline(always)]
     pub(super) fn into_handle(object: ManuallyDrop<HostBuffer>) -> *mut pinlane_buffer {
-        HostBuffer::into_marked(object, 0)
+        HostBuffer::into_marked(Caller::this(), object, 0)
     }
 
     /// The handle's notes are the address, and the size with a mark: [`LENT`] if the memory belongs
     /// to the caller, else 0.
     #[inline(always)]
-    fn into_marked(object: ManuallyDrop<HostBuffer>, mark: usize) -> *mut pinlane_buffer {
+    fn into_marked(
+        caller: Caller,
+        object: ManuallyDrop<HostBuffer>,
+        mark: usize,
+    ) -> *mut pinlane_buffer {
         let size = object.buffer().len() | mark;
         let address = object.buffer().as_ptr().expose_provenance();
-        handle::create_noted(object, [size, address])
+        handle::create_noted_by(caller, object, [size, address])
     }
 
     /// Page-locks memory of the caller, in a call of that name.
@@ -62,7 +67,7 @@ impl HostBuffer {
         let (buffer, lent) =
             unsafe { PinnedBuf::register_raw(function, device.context(), first, bytes, purpose) }?;
         let object = HostBuffer::lent_for(purpose, buffer, lent);
-        Ok(HostBuffer::into_marked(ManuallyDrop::new(object), LENT))
+        Ok(HostBuffer::into_marked(Caller::this(), ManuallyDrop::new(object), LENT))
     }
 }
 
@@ -98,12 +103,13 @@ impl Out<*mut pinlane_buffer> {
         how: impl FnOnce(&PinnedPool) -> Result<PinnedBuf<u8>>,
     ) -> pinlane_status {
         self.give(function, || {
-            let pool = handle::get(pool)?;
+            let caller = handle::caller()?;
+            let pool = handle::get_by(caller, pool)?;
             // `ManuallyDrop` leaks it after a panic, but avoids a copy through memory. So it comes
             // before the call leaves the pool, which may panic.
             let buffer = ManuallyDrop::new(HostBuffer::new(how(&pool)?));
             drop(pool);
-            Ok(HostBuffer::into_handle(buffer))
+            Ok(HostBuffer::into_marked(caller, buffer, 0))
         })
     }
 }
@@ -514,7 +520,7 @@ pub extern "C" fn pinlane_buffer_record_use(
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
     freeing("pinlane_buffer_free", || {
-        if handle::free_if(buffer, |[size, _]| size & LENT == 0)? {
+        if handle::free_if(buffer, |size| size & LENT == 0)? {
             return Ok(());
         }
         give_back(buffer)

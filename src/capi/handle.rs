@@ -19,10 +19,8 @@
 use std::mem::ManuallyDrop;
 
 use super::status::refused;
-use super::table::{Alone, Call, Counted, Entry, Inside, Kind, Miss};
+use super::table::{Alone, Call, Caller, Counted, Entry, Inside, Kind, Miss, is_in_process};
 use crate::error::{Error, ErrorKind, Found, Result};
-use crate::process::FirstProcess;
-use crate::sync::CachePadded;
 
 /// Makes an opaque C type a handle of a Rust type. `shared` says how many threads use it: see
 /// [`Kind::SHARED`].
@@ -58,15 +56,21 @@ fn decode<H: Kind>(handle: *const H) -> Result<Entry, Miss> {
     }
 }
 
-/// The process that made the first handle. In a forked child, other threads' calls never continue,
-/// and may hold a lock, so the tables are not touched there (soundness rule 14).
-static PROCESS: CachePadded<FirstProcess> = CachePadded(FirstProcess::new());
-
 /// Fails in a forked child of the process that first used pinlane. Every function that can create
 /// the first handle calls it.
 #[inline(always)]
 pub(super) fn check_process() -> Result<()> {
-    if PROCESS.is_current() { Ok(()) } else { Err(forked()) }
+    if is_in_process() { Ok(()) } else { Err(forked()) }
+}
+
+/// The thread of this call. Fails in a forked child of the process that first used pinlane. A call
+/// with several handles looks for it once.
+#[inline(always)]
+pub(super) fn caller() -> Result<Caller> {
+    match Caller::checked() {
+        Some(caller) => Ok(caller),
+        None => Err(forked()),
+    }
 }
 
 #[cold]
@@ -85,7 +89,17 @@ pub(super) fn create<H: Kind>(object: H::Object) -> *mut H {
 /// As [`create`], with numbers that [`notes`] returns.
 #[inline(always)]
 pub(super) fn create_noted<H: Kind>(object: ManuallyDrop<H::Object>, notes: [usize; 2]) -> *mut H {
-    encode(H::table().insert(object, notes))
+    create_noted_by(Caller::this(), object, notes)
+}
+
+/// As [`create_noted`], by the thread of the call.
+#[inline(always)]
+pub(super) fn create_noted_by<H: Kind>(
+    caller: Caller,
+    object: ManuallyDrop<H::Object>,
+    notes: [usize; 2],
+) -> *mut H {
+    encode(H::table().insert(caller, object, notes))
 }
 
 // Look-ups are always inlined, and use no closures, which the compiler may not inline: passing a
@@ -95,19 +109,25 @@ pub(super) fn create_noted<H: Kind>(object: ManuallyDrop<H::Object>, notes: [usi
 /// another thread frees the handle.
 #[inline(always)]
 pub(super) fn get<H: Kind>(handle: *const H) -> Result<Inside<H>> {
-    enter(handle)
+    enter(caller()?, handle)
+}
+
+/// As [`get`], by the thread of the call.
+#[inline(always)]
+pub(super) fn get_by<H: Kind>(caller: Caller, handle: *const H) -> Result<Inside<H>> {
+    enter(caller, handle)
 }
 
 /// The object of a handle, for this call alone. Not for types that are `shared`.
 #[inline(always)]
 pub(super) fn get_mut<H: Kind>(handle: *const H) -> Result<Alone<H>> {
-    enter(handle)
+    enter(caller()?, handle)
 }
 
 #[inline(always)]
-fn enter<H: Kind, const SHARES: bool>(handle: *const H) -> Result<Call<H, SHARES>> {
+fn enter<H: Kind, const SHARES: bool>(caller: Caller, handle: *const H) -> Result<Call<H, SHARES>> {
     let entry = entry(handle)?;
-    match H::table().enter(entry) {
+    match H::table().enter(caller, entry) {
         Ok(object) => Ok(object),
         Err(miss) => Err(missed(miss, handle)),
     }
@@ -118,7 +138,7 @@ fn enter<H: Kind, const SHARES: bool>(handle: *const H) -> Result<Call<H, SHARES
 pub(super) fn get_counted<H: Kind, const SHARES: bool>(
     handle: *const H,
 ) -> Result<Counted<Call<H, SHARES>>> {
-    H::table().enter_counted(entry(handle)?).map_err(|miss| missed(miss, handle))
+    H::table().enter_counted(caller()?, entry(handle)?).map_err(|miss| missed(miss, handle))
 }
 
 /// A shared call that could not become exclusive, and why.
@@ -135,6 +155,7 @@ pub(super) fn upgrade<H: Kind>(
 /// The numbers that a handle was made with, even while other calls use its object.
 #[inline(always)]
 pub(super) fn notes<H: Kind>(handle: *const H) -> Result<[usize; 2]> {
+    check_process()?;
     let entry = entry(handle)?;
     match H::table().notes(entry) {
         Ok(notes) => Ok(notes),
@@ -152,17 +173,16 @@ pub(super) fn free<H: Kind>(handle: *mut H) -> Result<()> {
     }
 }
 
-/// As [`free`], if `wanted` accepts the [`notes`]. Otherwise returns false and changes nothing.
+/// As [`free`], if `wanted` accepts the first of the [`notes`]. Otherwise returns false and changes
+/// nothing.
 #[inline(always)]
-pub(super) fn free_if<H: Kind>(
-    handle: *mut H,
-    wanted: impl FnOnce([usize; 2]) -> bool,
-) -> Result<bool> {
-    if handle.is_null() || check_process().is_err() {
+pub(super) fn free_if<H: Kind>(handle: *mut H, wanted: impl FnOnce(usize) -> bool) -> Result<bool> {
+    if handle.is_null() {
         return Ok(true);
     }
+    let Some(caller) = Caller::checked() else { return Ok(true) };
     let removed = match decode(handle) {
-        Ok(entry) => H::table().remove_if(entry, wanted),
+        Ok(entry) => H::table().remove_if(caller, entry, wanted),
         Err(miss) => Err(miss),
     };
     match removed {
@@ -173,7 +193,6 @@ pub(super) fn free_if<H: Kind>(
 
 #[inline(always)]
 fn entry<H: Kind>(handle: *const H) -> Result<Entry> {
-    check_process()?;
     match decode(handle) {
         Ok(entry) => Ok(entry),
         Err(miss) => Err(missed(miss, handle)),

@@ -24,16 +24,28 @@ pub(crate) struct Fences {
 /// The first call takes 10 to 20 ms in a process of several threads, and microseconds in a process
 /// with a single thread. So it comes before CUDA starts its threads.
 pub(crate) fn fences() -> Fences {
-    // No lock, because a forked child could find it held. Threads that query at the same time get
-    // the same answer.
-    static ANSWER: AtomicU8 = AtomicU8::new(UNASKED);
-    const UNASKED: u8 = 0;
+    // Threads that query at the same time get the same answer.
     let answer = match ANSWER.load(Ordering::Relaxed) {
-        UNASKED => 1 + u8::from(membarrier::register()),
+        UNASKED if membarrier::register() => HELPS,
+        UNASKED => HELPS_NOT,
         known => known,
     };
     ANSWER.store(answer, Ordering::Relaxed);
-    Fences { kernel_helps: answer == 2 }
+    Fences { kernel_helps: answer == HELPS }
+}
+
+/// No lock, because a forked child could find it held.
+static ANSWER: AtomicU8 = AtomicU8::new(UNASKED);
+const UNASKED: u8 = 0;
+const HELPS_NOT: u8 = 1;
+const HELPS: u8 = 2;
+
+/// The hot side's fence, where no copy of [`Fences`] is at hand.
+#[cfg(feature = "capi")]
+#[inline(always)]
+pub(crate) fn light() {
+    // A thread that does not see the answer yet makes the fence of both sides.
+    Fences { kernel_helps: ANSWER.load(Ordering::Relaxed) == HELPS }.light();
 }
 
 impl Fences {

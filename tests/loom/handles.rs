@@ -118,7 +118,8 @@ impl<'a> User<'a> {
         let home = if table.calls == Calls::AtHome { self.here.home_of_new() } else { NOBODY };
         let object = Object { number: UnsafeCell::new(number), drops: table.drops.clone() };
         // SAFETY: the slot is vacant, and was taken from the stack.
-        Some(unsafe { table.slot.fill(ManuallyDrop::new(object), [number, number], home) })
+        let word = unsafe { table.slot.fill(ManuallyDrop::new(object), [number, number], home) };
+        Some((word >> 32) as u32)
     }
 
     fn enter_as(self, generation: u32, access: Access) -> Result<Inside<'a>, Miss> {
@@ -156,7 +157,12 @@ impl<'a> User<'a> {
         } else {
             let (name, here) = (name(generation), Some(self.here));
             match home::free_at_home(slot, generation, name, here) {
-                AtHome::Freed => (Ok(()), true),
+                AtHome::Freed => {
+                    // SAFETY: the object was taken.
+                    unsafe { slot.drop_object() };
+                    *self.table.vacant.lock().unwrap() = true;
+                    return Ok(());
+                }
                 other => home::free(slot, generation, name, here, || records, other),
             }
         };

@@ -117,9 +117,13 @@ mod sync {
             Fences { kernel_helps: false }
         }
 
+        pub fn light() {
+            fence(Ordering::SeqCst);
+        }
+
         impl Fences {
             pub fn light(self) {
-                fence(Ordering::SeqCst);
+                light();
             }
 
             pub fn heavy(self) {

@@ -172,7 +172,7 @@ pub fn free_at_home<T>(
             // SAFETY: no call is inside: this thread's places and the word show that. No call gets
             // in or frees the slot, because a thread that ends the home sees the place.
             unsafe { slot.take_at_home(generation) };
-            place.vacate();
+            place.forget();
             return AtHome::Freed;
         }
         place.vacate();

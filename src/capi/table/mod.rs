@@ -31,10 +31,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use self::home::AtHome;
-use self::records::{Name, Place, Record, Records};
+use self::records::{Name, Place, Records};
 pub(super) use self::slot::Miss;
 use self::slot::{ALONE, Access, Freed, NOBODY, SHARED, Slot};
-use self::vacant::{RECORDS, Vacant, here};
+pub(super) use self::vacant::{Caller, is_in_process};
+use self::vacant::{RECORDS, Vacant};
 use crate::sync::CachePadded;
 
 /// How many objects a slot has in succession. Then it is retired.
@@ -70,9 +71,10 @@ pub(super) struct Table<K: Kind> {
 pub(super) struct Entry(u64);
 
 impl Entry {
+    /// `generation` is where the word of a slot has it.
     #[inline(always)]
-    pub(super) const fn new<K: Kind>(generation: u32, index: u32) -> Self {
-        Entry(tag::<K>() << 56 | (generation as u64) << 32 | index as u64)
+    const fn new<K: Kind>(generation: u64, index: u32) -> Self {
+        Entry(tag::<K>() << 56 | generation | index as u64)
     }
 
     /// `None` if the bits do not have the type's tag.
@@ -108,15 +110,6 @@ const fn tag<K: Kind>() -> u64 {
 
 fn records() -> &'static Records {
     &RECORDS
-}
-
-/// The calling thread's record; `None` if the thread is ending.
-#[inline(always)]
-fn record() -> Option<&'static Record> {
-    match here() {
-        Some(here) => Some(here.record),
-        None => None,
-    }
 }
 
 impl<K: Kind> Table<K> {
@@ -188,10 +181,11 @@ impl<K: Kind> Table<K> {
     #[inline(always)]
     pub(super) fn insert(
         &'static self,
+        caller: Caller,
         object: ManuallyDrop<K::Object>,
         notes: [usize; 2],
     ) -> Entry {
-        let here = here();
+        let here = caller.here();
         // It captures nothing, which would have to be in memory.
         let index = self.vacant.take(here, K::NUMBER, |last| K::table().make(last));
         let slot = self.slot(index).expect("its chunk was made");
@@ -200,8 +194,7 @@ impl<K: Kind> Table<K> {
             _ => NOBODY,
         };
         // SAFETY: the slot is vacant, and only this call has it.
-        let generation = unsafe { slot.fill(object, notes, home) };
-        Entry::new::<K>(generation, index)
+        Entry::new::<K>(unsafe { slot.fill(object, notes, home) }, index)
     }
 
     /// The numbers that an entry was made with, even while other calls use its object.
@@ -214,10 +207,11 @@ impl<K: Kind> Table<K> {
     #[inline(always)]
     pub(super) fn enter<const SHARES: bool>(
         &'static self,
+        caller: Caller,
         entry: Entry,
     ) -> Result<Call<K, SHARES>, Miss> {
         let (slot, name) = (self.slot(entry.index())?, entry.name());
-        let here = record();
+        let here = caller.record();
         let inside = if K::SHARED {
             assert!(SHARES, "calls on it are never exclusive");
             inside::enter(slot, entry.generation(), name, here)
@@ -236,11 +230,13 @@ impl<K: Kind> Table<K> {
     /// As [`enter`](Self::enter), for a call that may end on another thread.
     pub(super) fn enter_counted<const SHARES: bool>(
         &'static self,
+        caller: Caller,
         entry: Entry,
     ) -> Result<Counted<Call<K, SHARES>>, Miss> {
         const { assert!(!K::SHARED, "calls on it are in their threads' records") };
         let (slot, name) = (self.slot(entry.index())?, entry.name());
-        home::enter_counted(slot, entry.generation(), name, access(SHARES), record(), records)?;
+        let here = caller.record();
+        home::enter_counted(slot, entry.generation(), name, access(SHARES), here, records)?;
         Ok(Counted(Call { slot, entry, place: None, here: PhantomData }))
     }
 
@@ -250,29 +246,34 @@ impl<K: Kind> Table<K> {
         given_out.filter(|&index| self.slot(index).is_ok_and(|slot| slot.has_entry())).count()
     }
 
-    /// Ends an entry, if its [`notes`](Self::notes) are `wanted`. Returns whether they are. The
-    /// object drops as soon as no call is inside.
+    /// Ends an entry, if the first of its [`notes`](Self::notes) is `wanted`. Returns whether it
+    /// is. The object drops as soon as no call is inside.
     #[inline(always)]
     pub(super) fn remove_if(
         &'static self,
+        caller: Caller,
         entry: Entry,
-        wanted: impl FnOnce([usize; 2]) -> bool,
+        wanted: impl FnOnce(usize) -> bool,
     ) -> Result<bool, Miss> {
         let (slot, name) = (self.slot(entry.index())?, entry.name());
-        // These are the entry's notes, or the entry has ended and nothing is freed.
-        if !wanted(slot.some_notes()) {
+        // It is the entry's note, or the entry has ended and nothing is freed.
+        if !wanted(slot.some_note()) {
             return Ok(false);
         }
         let before = if K::SHARED {
             AtHome::Away
         } else {
-            home::free_at_home(slot, entry.generation(), name, record())
+            home::free_at_home(slot, entry.generation(), name, caller.record())
         };
         if before == AtHome::Freed {
-            self.end(slot, entry);
+            // SAFETY: this call has taken the object, and has the index until it gives it back.
+            unsafe { slot.drop_object() };
+            if entry.generation() + 1 < GENERATIONS {
+                self.vacant.give(caller.here(), K::NUMBER, entry.index());
+            }
             return Ok(true);
         }
-        match self.remove_away(slot, entry, before) {
+        match self.remove_away(caller, slot, entry, before) {
             Ok(()) => Ok(true),
             Err(miss) => Err(miss),
         }
@@ -282,6 +283,7 @@ impl<K: Kind> Table<K> {
     #[inline(never)]
     fn remove_away(
         &'static self,
+        caller: Caller,
         slot: &Slot<K::Object>,
         entry: Entry,
         before: AtHome,
@@ -293,10 +295,10 @@ impl<K: Kind> Table<K> {
                 Err(miss) => (Err(miss), false),
             }
         } else {
-            home::free(slot, generation, name, record(), records, before)
+            home::free(slot, generation, name, caller.record(), records, before)
         };
         if last {
-            self.end(slot, entry);
+            self.end(caller, slot, entry);
         }
         freed
     }
@@ -318,16 +320,16 @@ impl<K: Kind> Table<K> {
             home::take(slot, freed, name, records())
         };
         if last {
-            self.end(slot, entry);
+            self.end(Caller::this(), slot, entry);
         }
     }
 
-    /// Drops an object that this call has taken. Its slot becomes vacant.
-    #[inline(always)]
-    fn end(&'static self, slot: &Slot<K::Object>, entry: Entry) {
+    /// Drops an object that this call has taken, not at home. Its slot becomes vacant.
+    #[inline(never)]
+    fn end(&'static self, caller: Caller, slot: &Slot<K::Object>, entry: Entry) {
         // SAFETY: this call has taken the object.
         if unsafe { slot.vacate(GENERATIONS) } {
-            self.vacant.give(K::NUMBER, entry.index());
+            self.vacant.give(caller.here(), K::NUMBER, entry.index());
         }
     }
 }
@@ -403,7 +405,7 @@ impl<K: Kind> Alone<K> {
         // SAFETY: just taken.
         let (object, again) = unsafe { call.slot.empty(GENERATIONS) };
         if again {
-            K::table().vacant.give(K::NUMBER, call.entry.index());
+            K::table().vacant.give(Caller::this().here(), K::NUMBER, call.entry.index());
         }
         object
     }
@@ -418,7 +420,8 @@ impl<K: Kind> Counted<Inside<K>> {
         let Call { slot, entry, .. } = &self.0;
         let (slot, entry) = (*slot, *entry);
         let name = entry.name();
-        match home::upgrade_counted(slot, entry.generation(), name, record(), records) {
+        let here = Caller::this().record();
+        match home::upgrade_counted(slot, entry.generation(), name, here, records) {
             Ok(()) => {
                 std::mem::forget(self); // the slot counts the new call in its place
                 Ok(Counted(Call { slot, entry, place: None, here: PhantomData }))

@@ -77,7 +77,6 @@ pub struct Records {
 pub struct Record {
     /// Names, with the kind of use as a mark in the low bits; 0 is vacant.
     places: [AtomicU64; PLACES],
-    fences: Fences,
     /// The token of the thread's home, or [`AWAY`]. Others write it once for each token.
     home: AtomicU64,
     settled: AtomicU64,
@@ -92,10 +91,7 @@ unsafe impl Send for Record {}
 unsafe impl Sync for Record {}
 
 /// An entry of a record: the thread is inside an object.
-pub struct Place {
-    place: &'static AtomicU64,
-    fences: Fences,
-}
+pub struct Place(&'static AtomicU64);
 
 impl Records {
     pub fn new() -> Self {
@@ -121,7 +117,6 @@ impl Records {
     fn add(&self) -> &'static Record {
         let record = Box::leak(Box::new(Record {
             places: std::array::from_fn(|_| AtomicU64::new(0)),
-            fences: self.fences,
             home: AtomicU64::new(AWAY),
             settled: AtomicU64::new(AWAY),
             taken: AtomicBool::new(true),
@@ -258,8 +253,8 @@ impl Record {
     #[inline(always)]
     pub fn announce(&self, place: &'static AtomicU64, name: Name, access: Access) -> Place {
         place.store(name.0 | access.mark(), Ordering::Relaxed);
-        self.fences.light();
-        Place { place, fences: self.fences }
+        asymmetric::light();
+        Place(place)
     }
 
     #[inline(always)]
@@ -283,10 +278,16 @@ impl Record {
 }
 
 impl Place {
+    /// Ends the use of an object that nobody can free any more.
+    #[inline(always)]
+    pub fn forget(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
     /// Ends the use. Later reads of this thread come after that.
     #[inline(always)]
     pub fn vacate(&self) {
-        self.place.store(0, Ordering::Release);
-        self.fences.light();
+        self.forget();
+        asymmetric::light();
     }
 }

@@ -7,13 +7,16 @@
 //!   vacant --fill--> live --free, no call inside--> taken --vacate--> vacant, next generation
 //!                      |                              ^
 //!                      +--free, calls inside--> freed: the last call to leave takes the object
+//!                      +--free at home--> vacant, next generation: the object drops afterwards
 //! ```
 //!
 //! # Invariants
 //!
-//! * The object exists until the slot is vacant. A thread drops it only after it has changed the
-//!   word to `taken`, from `freed` or from `live`, without other users. Only one thread can: by a
-//!   compare-and-swap; or at home, or with the object alone, when no other thread may.
+//! * The object exists at least until the slot is vacant. A thread drops it only after it has taken
+//!   it: changed the word from `freed` or from `live`, without other users. Only one thread can: by
+//!   a compare-and-swap; or at home, or with the object alone, when no other thread may.
+//! * Nobody fills a slot before its object has been dropped: the thread that drops it has the index
+//!   until then.
 //! * A call gets in only while the slot is live in the generation that the handle names.
 //! * A call that the word does not count is in the [record](super::records) of its thread.
 //! * A slot's generation grows each time it is vacated. Slots never move.
@@ -119,13 +122,13 @@ impl<T> Slot<T> {
     }
 
     /// Puts an object in, and numbers that [`notes`](Self::notes) returns. `home` is the calling
-    /// thread's home, or [`NOBODY`]. Returns the generation.
+    /// thread's home, or [`NOBODY`]. Returns the generation, at its place in the word.
     ///
     /// # Safety
     ///
     /// * The slot is vacant, and no other thread has its index.
     #[inline(always)]
-    pub unsafe fn fill(&self, object: ManuallyDrop<T>, notes: [usize; 2], home: u64) -> u32 {
+    pub unsafe fn fill(&self, object: ManuallyDrop<T>, notes: [usize; 2], home: u64) -> u64 {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word as u32, 0, "the slot is not vacant");
         let object = ManuallyDrop::into_inner(object);
@@ -140,7 +143,7 @@ impl<T> Slot<T> {
         }
         let homeless = if home == NOBODY { HOMELESS } else { 0 };
         self.word.store(word | LIVE | homeless, Ordering::Release);
-        (word >> 32) as u32
+        word
     }
 
     /// Whether the slot is live in that generation.
@@ -195,6 +198,12 @@ impl<T> Slot<T> {
     pub fn some_notes(&self) -> [usize; 2] {
         let [first, second] = &self.notes;
         [first.load(Ordering::Acquire), second.load(Ordering::Acquire)]
+    }
+
+    /// The first of [`some_notes`](Self::some_notes).
+    #[inline(always)]
+    pub fn some_note(&self) -> usize {
+        self.notes[0].load(Ordering::Acquire)
     }
 
     /// Counts a call, until it [leaves](Self::leave).
@@ -281,7 +290,8 @@ impl<T> Slot<T> {
         word & !HOMELESS == live(generation) && self.take_from(word)
     }
 
-    /// As [`free_idle`](Self::free_idle), without a check.
+    /// As [`free_idle`](Self::free_idle), without a check. The slot is vacant except for the
+    /// object: the caller [drops](Self::drop_object) that.
     ///
     /// # Safety
     ///
@@ -289,7 +299,7 @@ impl<T> Slot<T> {
     ///   or frees it.
     #[inline(always)]
     pub unsafe fn take_at_home(&self, generation: u32) {
-        self.word.store(u64::from(generation) << 32, Ordering::Release);
+        self.word.store((u64::from(generation) + 1) << 32, Ordering::Release);
     }
 
     /// Frees the slot and takes its object, for the call that has it alone and leaves here.
@@ -316,11 +326,20 @@ impl<T> Slot<T> {
     /// * The caller has taken the object.
     #[inline(always)]
     pub unsafe fn vacate(&self, generations: u32) -> bool {
-        // SAFETY: the object exists until the slot is vacant, and the caller has it alone: all
-        // calls have left, which the caller has acquired, and no other thread can take it. Dropped
-        // in place, because moving it out would wait for its cache lines.
-        self.object.with_mut(|place| unsafe { (*place).assume_init_drop() });
+        // SAFETY: the same precondition.
+        unsafe { self.drop_object() };
         self.next_generation(generations)
+    }
+
+    /// # Safety
+    ///
+    /// * The caller has taken the object, and nobody else has the slot's index.
+    #[inline(always)]
+    pub unsafe fn drop_object(&self) {
+        // SAFETY: the object exists, and the caller has it alone: all calls have left, which the
+        // caller has acquired, and no other thread can take it, or fill the slot. Dropped in place,
+        // because moving it out would wait for its cache lines.
+        self.object.with_mut(|place| unsafe { (*place).assume_init_drop() });
     }
 
     /// As [`vacate`](Self::vacate), but returns the object too.

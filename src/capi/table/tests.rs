@@ -24,25 +24,25 @@ macro_rules! kind {
 
 impl<K: Kind<Object = Arc<u32>>> Table<K> {
     fn add(&'static self, object: Arc<u32>, note: usize) -> Entry {
-        self.insert(ManuallyDrop::new(object), [note, 0])
+        self.insert(Caller::this(), ManuallyDrop::new(object), [note, 0])
     }
 
     fn share(&'static self, entry: Entry) -> Result<Inside<K>, Miss> {
-        self.enter(entry)
+        self.enter(Caller::this(), entry)
     }
 
     fn have(&'static self, entry: Entry) -> Result<Alone<K>, Miss> {
-        self.enter(entry)
+        self.enter(Caller::this(), entry)
     }
 
     fn remove(&'static self, entry: Entry) -> Result<(), Miss> {
-        self.remove_if(entry, |_| true).map(|removed| assert!(removed))
+        self.remove_if(Caller::this(), entry, |_| true).map(|removed| assert!(removed))
     }
 }
 
 /// An entry of that table.
 fn entry_of<K: Kind>(_: &'static Table<K>, generation: u32, index: u32) -> Entry {
-    Entry::new::<K>(generation, index)
+    Entry::new::<K>(u64::from(generation) << 32, index)
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn exclusive_use_keeps_others_out_and_outlives_a_free() {
 fn a_shared_call_becomes_exclusive_if_it_is_the_only_one() {
     let table = kind!(29, false);
     let entry = table.add(Arc::new(7), 0);
-    let counted = table.enter_counted::<true>(entry).expect("live");
+    let counted = table.enter_counted::<true>(Caller::this(), entry).expect("live");
     let other = table.share(entry).expect("both share it");
     let (counted, miss) = counted.upgrade().err().expect("there is another call");
     assert_eq!(miss, Miss::Busy);
@@ -154,7 +154,7 @@ fn a_shared_call_becomes_exclusive_if_it_is_the_only_one() {
     assert_eq!(**table.share(entry).expect("both share it again"), 8);
     drop(counted);
     drop(table.have(entry).expect("nobody is inside"));
-    let counted = table.enter_counted::<true>(entry).expect("nobody is inside");
+    let counted = table.enter_counted::<true>(Caller::this(), entry).expect("nobody is inside");
     let counted = counted.upgrade().ok().expect("the only call");
     assert_eq!(table.remove(entry), Ok(()));
     let counted = counted.downgrade(); // the object stays until it leaves
@@ -167,7 +167,7 @@ fn a_shared_call_becomes_exclusive_if_it_is_the_only_one() {
 #[test]
 fn c_rule_13_a_thread_is_at_home_until_another_comes_and_again_later() {
     let table = kind!(28, false);
-    let here = || here().expect("the thread is not ending");
+    let here = || Caller::this().here().expect("the thread is not ending");
     let on_another_thread = |work: &(dyn Fn() + Sync)| {
         std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"));
     };
@@ -223,7 +223,7 @@ fn a_thread_that_is_ending_makes_calls_without_its_record() {
         let entry = table.add(Arc::new(1), 0);
         drop(table.share(entry).expect("live"));
         let calls = move || {
-            assert!(record().is_none(), "the record was given back before");
+            assert!(Caller::this().record().is_none(), "the record was given back before");
             let mut alone = table.have(entry).expect("no other call");
             *alone = Arc::new(2);
             assert_eq!(table.share(entry).err(), Some(Miss::Busy));
@@ -282,7 +282,7 @@ fn raced<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>) {
             let at = &window[random as usize % WINDOW];
             // Two reads: entries may be stale, or mixtures that never existed.
             let [index, generation] = [0, 1].map(|part: usize| at[part].load(Ordering::Relaxed));
-            let entry = Entry::new::<K>(generation, index);
+            let entry = entry_of(table, generation, index);
             match (random >> 8) % 8 {
                 0 => {
                     let number = made.fetch_add(1, Ordering::Relaxed);

@@ -17,9 +17,9 @@ use std::sync::LazyLock;
 
 use super::records::{Record, Records};
 use super::slot::NOBODY;
-use crate::process::Process;
-use crate::sync::Mutex;
+use crate::process::{FirstProcess, Process};
 use crate::sync::sanitizer::ours;
+use crate::sync::{CachePadded, Mutex};
 
 /// The most tables. Tests have their own.
 pub(super) const TABLES: usize = if cfg!(test) { 30 } else { 16 };
@@ -66,21 +66,74 @@ thread_local! {
 
 struct Owner(Box<Here>);
 
-/// The calling thread's state; `None` if the thread is ending.
+/// The process that made the first handle. In a forked child, other threads' calls never continue,
+/// and may hold a lock, so the tables are not touched there (soundness rule 14).
+static PROCESS: CachePadded<FirstProcess> = CachePadded(FirstProcess::new());
+
+/// Whether this is not a forked child of the process that used the tables first.
 #[inline(always)]
-pub(super) fn here() -> Option<&'static Here> {
-    let here = HERE.get();
-    if here.is_null() {
-        return first();
-    }
-    // SAFETY: the state lives in `OWNER`, whose drop, on this thread, first sets `HERE` to null. No
-    // function of this module keeps the reference.
-    Some(unsafe { &*here })
+pub(crate) fn is_in_process() -> bool {
+    PROCESS.is_current()
 }
 
-/// Makes the thread's state; `None` if the thread is ending.
+/// As [`is_in_process`], for the first call of a thread and other rare ones.
+#[cold]
+fn is_first() -> bool {
+    is_in_process()
+}
+
+/// The thread of a call. Nobody keeps it for longer than the call.
+#[derive(Clone, Copy)]
+pub(crate) struct Caller(Option<&'static Here>);
+
+impl Caller {
+    /// The calling thread; `None` in a forked child of the process that used the tables first.
+    #[inline(always)]
+    pub(crate) fn checked() -> Option<Self> {
+        let here = known();
+        // A state is made in the first process, and in no other.
+        if here.is_some_and(|here| here.process.is_current()) {
+            return Some(Caller(here));
+        }
+        if is_first() { Some(Caller::this()) } else { None }
+    }
+
+    /// The calling thread, not in a forked child.
+    #[inline(always)]
+    pub(crate) fn this() -> Self {
+        Caller(known().or_else(first))
+    }
+
+    /// The thread's state; `None` if the thread is ending.
+    #[inline(always)]
+    pub(super) fn here(self) -> Option<&'static Here> {
+        self.0
+    }
+
+    /// The thread's record; `None` if the thread is ending.
+    #[inline(always)]
+    pub(super) fn record(self) -> Option<&'static Record> {
+        match self.0 {
+            Some(here) => Some(here.record),
+            None => None,
+        }
+    }
+}
+
+/// The calling thread's state; `None` if it has none yet, or no more.
+#[inline(always)]
+fn known() -> Option<&'static Here> {
+    // SAFETY: the state lives in `OWNER`, whose drop, on this thread, first sets `HERE` to null.
+    // That is not during a call, and no call keeps the reference.
+    unsafe { HERE.get().as_ref() }
+}
+
+/// Makes the thread's state; `None` if the thread is ending, or in a forked child.
 #[cold]
 fn first() -> Option<&'static Here> {
+    if !is_in_process() {
+        return None;
+    }
     let make = |owner: &OnceCell<Owner>| {
         let owner = owner.get_or_init(|| {
             Owner(Box::new(Here {
@@ -93,8 +146,7 @@ fn first() -> Option<&'static Here> {
         HERE.set(&raw const *owner.0);
     };
     OWNER.try_with(make).ok()?;
-    // SAFETY: as in `here`.
-    Some(unsafe { &*HERE.get() })
+    known()
 }
 
 impl Here {
@@ -154,8 +206,11 @@ impl Vacant {
     pub(super) fn take(&'static self, here: Option<&Here>, number: u8, make: impl Fn(u32)) -> u32 {
         let Some(here) = here else { return self.one(&make) };
         let pop = |stack: &mut Stack| {
-            stack.len = stack.len.checked_sub(1)?;
-            Some(stack.indexes[stack.len])
+            // One comparison finds an empty stack too.
+            let len = stack.len.wrapping_sub(1);
+            let index = *stack.indexes.get(len)?;
+            stack.len = len;
+            Some(index)
         };
         match here.with(number, pop) {
             Some(index) => index,
@@ -209,8 +264,8 @@ impl Vacant {
 
     /// Takes back an index of table `number`. Its slot is vacant.
     #[inline(always)]
-    pub(super) fn give(&'static self, number: u8, index: u32) {
-        let Some(here) = here() else { return self.0.lock().given_back.push(index) };
+    pub(super) fn give(&'static self, here: Option<&Here>, number: u8, index: u32) {
+        let Some(here) = here else { return self.give_one(index) };
         let push = |stack: &mut Stack| {
             let room = stack.len < KEPT;
             if room {
@@ -223,6 +278,12 @@ impl Vacant {
         if !here.with(number, push) {
             self.spill(here, number, index);
         }
+    }
+
+    /// From a thread that has no state.
+    #[cold]
+    fn give_one(&self, index: u32) {
+        self.0.lock().given_back.push(index);
     }
 
     #[cold]
