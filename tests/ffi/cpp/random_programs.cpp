@@ -5,13 +5,13 @@
 // A program allocates, registers, writes, copies (one by one, in batches, and in parts by arrays of
 // offsets), fills, sums, reads and frees buffers, on streams of every kind and two devices. It
 // captures graphs of work on several branches, launches them, lends their buffers, exchanges them,
-// and destroys all in any order; some graphs have joined others. It reads files, runs pipelines,
-// passes buffers to other libraries as tensors of every width, and takes theirs. It releases
-// objects anywhere, also in host functions, and forks. It never orders anything itself. Each
-// operation is also done at once on plain vectors, and whatever the program reads must equal them.
-// Calls that are wrong, or that conflict with a graph, are refused with their status and change
-// nothing. Registered memory must be the program's own again after the buffer is freed, and nothing
-// is left at the end.
+// and destroys all in any order, also in host functions, and then unlocks memory at once; some
+// graphs have joined others. It reads files, runs pipelines, passes buffers to other libraries as
+// tensors of every width, and takes theirs. It releases objects anywhere, also in host functions,
+// and forks. It never orders anything itself. Each operation is also done at once on plain vectors,
+// and whatever the program reads must equal them. Calls that are wrong, or that conflict with a
+// graph, are refused with their status and change nothing. Registered memory must be the program's
+// own again after the buffer is freed, and nothing is left at the end.
 //
 // Every eighth program also runs in a process of its own, which cannot start threads from some step
 // on. Calls that need a thread may fail then, but memory that a device still uses is not freed or

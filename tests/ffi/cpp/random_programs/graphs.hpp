@@ -2,13 +2,13 @@
 
 #pragma once
 
-#include "captures.hpp"
+#include "ends.hpp"
 
 #include <stdexcept>
 
-class graphs : protected captures {
+class graphs : protected ends {
 protected:
-  using captures::captures;
+  using ends::ends;
 
   void graph_step() {
     if (m_recorded.size() < most_recorded && m_random.below(4) == 0) {
@@ -25,15 +25,19 @@ protected:
     }
   }
 
-  /// Destroys all, or lends what it can, so that all buffers are the program's own.
+  /// Destroys all, here or in host functions, or lends what it can, so that all buffers are the
+  /// program's own.
   void end_graphs() {
     for (std::size_t number = m_recorded.size(); number-- > 0;) {
-      if (!m_recorded[number].graph || m_random.below(2) == 0) {
+      const std::size_t how = m_random.below(4);
+      if (how == 0) {
         destroy(number);
-        continue;
+      } else if (how == 1 || !m_recorded[number].graph) {
+        end_inside(number);
+      } else {
+        lend_all<host_buffer>(m_recorded[number]);
+        lend_all<gpu_buffer>(m_recorded[number]);
       }
-      lend_all<host_buffer>(m_recorded[number]);
-      lend_all<gpu_buffer>(m_recorded[number]);
     }
     const auto stays = [&](const host_buffer& host) { return is_lent(host); };
     while (std::any_of(m_hosts.begin(), m_hosts.end(), stays)) {
@@ -45,7 +49,14 @@ private:
   void step_of_capture(std::size_t number) {
     switch (m_random.below(12)) {
     case 0:
-      return m_random.below(3) == 0 ? destroy(number) : keep_handle(m_recorded[number].capture);
+      switch (m_random.below(6)) {
+      case 0:
+        return destroy(number);
+      case 1:
+        return end_inside(number);
+      default:
+        return keep_handle(m_recorded[number].capture);
+      }
     case 1:
       return use_held(m_recorded[number]);
     case 2:
@@ -60,7 +71,9 @@ private:
   }
 
   void step_of_graph(std::size_t number) {
-    switch (m_random.below(20)) {
+    switch (m_random.below(21)) {
+    case 20:
+      return end_inside(number);
     case 0:
       return destroy(number);
     case 1:
@@ -433,37 +446,5 @@ private:
       const auto elements = some.write();
       std::fill(elements.begin(), elements.end(), std::uint8_t{0xee});
     }
-  }
-
-  /// A graph and all that it holds, destroyed in any order on a thread of the runtime. Not one that
-  /// has joined another: that one is destroyed a little later.
-  void release_on_another_thread(std::size_t number) {
-    recorded& of = m_recorded[number];
-    const auto goes = [&](const auto& each) {
-      return !each.it || (hold_of(each.it, &of) == hold::none && !is_lent(*each.it));
-    };
-    const auto is_of_pool = [](const host_slot& each) { return each.it && each.it->is_of_pool; };
-    if (of.is_joined || !std::all_of(of.hosts.begin(), of.hosts.end(), goes) ||
-        !std::all_of(of.hosts.begin(), of.hosts.end(), is_of_pool) ||
-        !std::all_of(of.gpus.begin(), of.gpus.end(), goes)) {
-      return;
-    }
-    std::vector<std::shared_ptr<void>> all;
-    for (const host_slot& each : of.hosts) {
-      all.push_back(each.it);
-    }
-    for (const gpu_slot& each : of.gpus) {
-      all.push_back(each.it);
-    }
-    of.hosts.clear();
-    of.gpus.clear();
-    std::swap(of, m_recorded.back());
-    all.push_back(std::make_shared<recorded>(std::move(m_recorded.back())));
-    m_recorded.pop_back();
-    for (std::size_t at = 1; at < all.size(); ++at) {
-      std::swap(all[at], all[m_random.below(at + 1)]);
-    }
-    m_random.below(2) == 0 ? release_at_once(std::move(all))
-                           : release_in_host_function(std::move(all));
   }
 };
