@@ -520,7 +520,9 @@ pub extern "C" fn pinlane_buffer_record_use(
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
     freeing("pinlane_buffer_free", || {
-        if handle::free_if(buffer, |size| size & LENT == 0)? {
+        // SAFETY: the object is not used again.
+        let drop = |object: &mut ManuallyDrop<HostBuffer>| unsafe { object.drop_inlined() };
+        if handle::free_if(buffer, |size| size & LENT == 0, drop)? {
             return Ok(());
         }
         give_back(buffer)

@@ -159,7 +159,7 @@ impl<'a> User<'a> {
             match home::free_at_home(slot, generation, name, here) {
                 AtHome::Freed => {
                     // SAFETY: the object was taken.
-                    unsafe { slot.drop_object() };
+                    unsafe { slot.drop_object(|object| ManuallyDrop::drop(object)) };
                     *self.table.vacant.lock().unwrap() = true;
                     return Ok(());
                 }

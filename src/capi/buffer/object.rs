@@ -128,17 +128,27 @@ impl HostBuffer {
             drop(lent);
         }
     }
+
+    /// As `drop`, inlined.
+    ///
+    /// # Safety
+    ///
+    /// * The buffer is not used afterwards.
+    #[inline(always)]
+    pub(super) unsafe fn drop_inlined(&mut self) {
+        if self.rare.get_mut().is_some() {
+            // SAFETY: the same precondition.
+            unsafe { self.drop_with() }
+        } else {
+            // SAFETY: the precondition. In place, because moving it would wait for its memory.
+            unsafe { ManuallyDrop::drop(&mut self.buffer) }
+        }
+    }
 }
 
 impl Drop for HostBuffer {
-    #[inline(always)]
     fn drop(&mut self) {
-        if self.rare.get_mut().is_some() {
-            // SAFETY: not used afterwards.
-            unsafe { self.drop_with() }
-        } else {
-            // SAFETY: not used afterwards. In place, because moving it would wait for its memory.
-            unsafe { ManuallyDrop::drop(&mut self.buffer) }
-        }
+        // SAFETY: not used afterwards.
+        unsafe { self.drop_inlined() }
     }
 }

@@ -247,13 +247,14 @@ impl<K: Kind> Table<K> {
     }
 
     /// Ends an entry, if the first of its [`notes`](Self::notes) is `wanted`. Returns whether it
-    /// is. The object drops as soon as no call is inside.
+    /// is. The object drops as soon as no call is inside: by `drop`, if this thread is at home.
     #[inline(always)]
     pub(super) fn remove_if(
         &'static self,
         caller: Caller,
         entry: Entry,
         wanted: impl FnOnce(usize) -> bool,
+        drop: impl FnOnce(&mut ManuallyDrop<K::Object>),
     ) -> Result<bool, Miss> {
         let (slot, name) = (self.slot(entry.index())?, entry.name());
         // It is the entry's note, or the entry has ended and nothing is freed.
@@ -267,7 +268,7 @@ impl<K: Kind> Table<K> {
         };
         if before == AtHome::Freed {
             // SAFETY: this call has taken the object, and has the index until it gives it back.
-            unsafe { slot.drop_object() };
+            unsafe { slot.drop_object(drop) };
             if entry.generation() + 1 < GENERATIONS {
                 self.vacant.give(caller.here(), K::NUMBER, entry.index());
             }

@@ -326,20 +326,21 @@ impl<T> Slot<T> {
     /// * The caller has taken the object.
     #[inline(always)]
     pub unsafe fn vacate(&self, generations: u32) -> bool {
-        // SAFETY: the same precondition.
-        unsafe { self.drop_object() };
+        // SAFETY: the same precondition; the object is not used again.
+        unsafe { self.drop_object(|object| ManuallyDrop::drop(object)) };
         self.next_generation(generations)
     }
 
+    /// Lets `drop` drop the object in place: moving it out would wait for its cache lines.
+    ///
     /// # Safety
     ///
     /// * The caller has taken the object, and nobody else has the slot's index.
     #[inline(always)]
-    pub unsafe fn drop_object(&self) {
+    pub unsafe fn drop_object(&self, drop: impl FnOnce(&mut ManuallyDrop<T>)) {
         // SAFETY: the object exists, and the caller has it alone: all calls have left, which the
-        // caller has acquired, and no other thread can take it, or fill the slot. Dropped in place,
-        // because moving it out would wait for its cache lines.
-        self.object.with_mut(|place| unsafe { (*place).assume_init_drop() });
+        // caller has acquired, and no other thread can take it, or fill the slot.
+        self.object.with_mut(|place| drop(unsafe { &mut *place.cast() }));
     }
 
     /// As [`vacate`](Self::vacate), but returns the object too.

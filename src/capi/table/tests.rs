@@ -22,6 +22,11 @@ macro_rules! kind {
     }};
 }
 
+fn drop_object<K: Kind>(object: &mut ManuallyDrop<K::Object>) {
+    // SAFETY: called once, for an object that is not used afterwards.
+    unsafe { ManuallyDrop::drop(object) }
+}
+
 impl<K: Kind<Object = Arc<u32>>> Table<K> {
     fn add(&'static self, object: Arc<u32>, note: usize) -> Entry {
         self.insert(Caller::this(), ManuallyDrop::new(object), [note, 0])
@@ -36,7 +41,8 @@ impl<K: Kind<Object = Arc<u32>>> Table<K> {
     }
 
     fn remove(&'static self, entry: Entry) -> Result<(), Miss> {
-        self.remove_if(Caller::this(), entry, |_| true).map(|removed| assert!(removed))
+        self.remove_if(Caller::this(), entry, |_| true, drop_object::<K>)
+            .map(|removed| assert!(removed))
     }
 }
 
