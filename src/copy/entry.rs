@@ -173,6 +173,15 @@ impl<'a> Entry<'a> {
         }
     }
 
+    /// The address of its first byte.
+    #[inline(always)]
+    pub(super) fn address(&self, side: Side) -> usize {
+        match side {
+            Side::Device => self.device.ptr() as usize,
+            Side::Host => self.host.addr(),
+        }
+    }
+
     /// The offset of its bytes in a source that is read in blocks.
     pub(super) fn in_blocks(&self) -> Option<u64> {
         match self.far {

@@ -29,12 +29,6 @@ const REGIONS: usize = 1024;
 const REGIONS_OF_A_PART: usize = DEAL / 2;
 
 impl Group {
-    fn add(&mut self, bytes: usize, follows: bool) {
-        self.entries += 1;
-        self.runs += usize::from(!follows);
-        self.bytes += bytes;
-    }
-
     fn join(&mut self, other: Group) {
         self.entries += other.entries;
         self.runs += other.runs;
@@ -110,51 +104,33 @@ impl<'a> Findings<'a> {
         self.unordered |= other.unordered;
     }
 
-    /// Counts the entries in `part`. The loop uses local values only, so that they stay in
-    /// registers.
-    fn count(&mut self, entries: &[Entry<'_>], part: Range<usize>, sums: &Sums) {
-        let mut before = part.start.checked_sub(1).map(|before| &entries[before]);
-        // After an empty entry the order is unknown.
-        let mut ascending = before.is_none_or(|before| before.bytes() > 0);
-        before = before.filter(|before| before.bytes() > 0);
-        let (mut group, mut sum) = (Group::default(), Sum::default());
-        let (mut borrowed, mut has_pieces) = (false, false);
-        for (n, entry) in (part.start..).zip(&entries[part]) {
-            let bytes = entry.bytes();
-            if bytes > 0 {
-                let device = &entry.device;
-                let mut next_to = false;
-                if let Some(before) = before {
-                    let end = before.device.ptr() + before.bytes() as u64;
-                    ascending &= end <= device.ptr();
-                    next_to = end == device.ptr() && before.device.home() == device.home();
-                }
-                borrowed |= device.is_borrowed();
-                let mut follows = next_to;
-                if entry.is_pinned() {
-                    follows &= before.is_some_and(|before| before.is_followed_by(entry));
-                    has_pieces |= entry.has_pieces();
-                }
-                group.add(bytes, follows);
-                sum.add(bytes, next_to);
-                before = Some(entry);
-            }
-            if (n + 1).is_multiple_of(SUMMED) {
-                sums.set(n / SUMMED, std::mem::take(&mut sum));
-            }
+    /// Counts the entries in `part`, and returns whether one is page-locked.
+    fn count(&mut self, entries: &[Entry<'_>], part: Range<usize>, sums: &Sums) -> bool {
+        let mut counts = Counts::of::<false>(entries, part.clone(), sums);
+        if counts.has_pinned {
+            counts = Counts::of::<true>(entries, part, sums);
         }
-        self.group.join(group);
-        self.borrowed |= borrowed;
-        self.unordered |= !ascending;
-        self.has_pieces |= has_pieces;
+        self.group.join(counts.group);
+        self.has_pieces |= counts.has_pieces;
+        self.borrowed |= counts.borrowed;
+        self.unordered |= counts.unordered;
+        counts.has_pinned
     }
 
-    /// Finds the buffers of the entries in `part`.
-    fn look_at_buffers(&mut self, door: Door<'_>, entries: &[Entry<'a>], part: Range<usize>) {
+    /// Finds the buffers of the entries in `part`, on the host only if one may be page-locked.
+    fn look_at_buffers(
+        &mut self,
+        door: Door<'_>,
+        entries: &[Entry<'a>],
+        part: Range<usize>,
+        may_be_pinned: bool,
+    ) {
         let keeps = entries.len() >= MANY && !self.too_many;
         let most = REGIONS.min(self.regions.len() + REGIONS_OF_A_PART);
         self.look_at_side::<DEVICE>(door, entries, part.clone(), keeps.then_some(most));
-        self.look_at_side::<HOST>(door, entries, part, keeps.then_some(most));
+        if may_be_pinned {
+            self.look_at_side::<HOST>(door, entries, part, keeps.then_some(most));
+        }
     }
 
     /// As [`look_at_buffers`](Self::look_at_buffers), on one side. Keeps the regions, if there is a
@@ -208,6 +184,85 @@ impl<'a> Findings<'a> {
     }
 }
 
+/// What is counted of some entries.
+struct Counts {
+    group: Group,
+    has_pinned: bool,
+    has_pieces: bool,
+    borrowed: bool,
+    unordered: bool,
+}
+
+impl Counts {
+    /// Counts the entries in `part`; if not `PINNED`, as if none were page-locked.
+    fn of<const PINNED: bool>(entries: &[Entry<'_>], part: Range<usize>, sums: &Sums) -> Self {
+        let before = part.start.checked_sub(1).map(|before| &entries[before]);
+        // After an empty entry the order is unknown.
+        let mut pass = Pass::<PINNED> {
+            before: before.filter(|before| before.bytes() > 0),
+            unordered: before.is_some_and(|before| before.bytes() == 0),
+            ..Pass::default()
+        };
+        let mut group = Group::default();
+        for (index, summed) in (part.start / SUMMED..).zip(entries[part].chunks(SUMMED)) {
+            let (sum, runs) = pass.over(summed);
+            sums.set(index, sum);
+            group.join(Group { entries: sum.parts, runs, bytes: sum.bytes });
+        }
+        let Pass { has_pinned, has_pieces, borrowed, unordered, .. } = pass;
+        Counts { group, has_pinned, has_pieces, borrowed, unordered }
+    }
+}
+
+/// A pass over entries.
+#[derive(Default)]
+struct Pass<'e, 'a, const PINNED: bool> {
+    /// The last entry that was not empty.
+    before: Option<&'e Entry<'a>>,
+    has_pinned: bool,
+    has_pieces: bool,
+    borrowed: bool,
+    unordered: bool,
+}
+
+impl<'e, 'a, const PINNED: bool> Pass<'e, 'a, PINNED> {
+    /// Counts the next [`SUMMED`] entries: returns their sum and the number of runs. A function of
+    /// its own, with few local values, so that all stay in registers.
+    #[inline(never)]
+    fn over(&mut self, summed: &'e [Entry<'a>]) -> (Sum, usize) {
+        let mut before = self.before;
+        let (mut end, mut home) = before.map_or((0, 0), |it| (it.device.end(), it.device.home()));
+        let first = &summed[0].device;
+        let continues = end == first.ptr() && home == first.home();
+        // How many are not empty, follow the one before on the device, and do so on both sides.
+        let (mut bytes, mut parts, mut next, mut follow) = (0, 0, 0, 0);
+        let (mut has_pinned, mut borrowed, mut unordered) = (false, false, false);
+        for entry in summed.iter().filter(|entry| entry.bytes() > 0) {
+            let device = &entry.device;
+            unordered |= device.ptr() < end;
+            borrowed |= device.is_borrowed();
+            has_pinned |= entry.is_pinned();
+            let next_to = (end == device.ptr()) & (home == device.home());
+            next += usize::from(next_to);
+            if PINNED {
+                let is_pinned = entry.is_pinned();
+                let on_host = !is_pinned || before.is_some_and(|it| it.is_followed_by(entry));
+                follow += usize::from(next_to && on_host);
+                self.has_pieces |= is_pinned && entry.has_pieces();
+            }
+            parts += 1;
+            bytes += entry.bytes();
+            (end, home, before) = (device.end(), device.home(), Some(entry));
+        }
+        self.before = before;
+        self.has_pinned |= has_pinned;
+        self.borrowed |= borrowed;
+        self.unordered |= unordered;
+        let is_whole = parts == SUMMED && next - usize::from(continues) == SUMMED - 1;
+        (Sum { bytes, parts, is_whole }, parts - if PINNED { follow } else { next })
+    }
+}
+
 impl<'a> Survey<'a> {
     /// Surveys all entries for a copy on a stream. Also finds the buffers that other streams may
     /// use.
@@ -219,8 +274,8 @@ impl<'a> Survey<'a> {
         let many = entries.len() >= MANY;
         let sums = Sums::new(if many { entries.len() / SUMMED } else { 0 });
         let found = find(door, entries, &|found, part| {
-            found.count(entries, part.clone(), &sums);
-            found.look_at_buffers(door, entries, part);
+            let is_pinned = found.count(entries, part.clone(), &sums);
+            found.look_at_buffers(door, entries, part, is_pinned);
         })?;
         let regions = (many && !found.too_many).then(|| joined(found.regions));
         let used_elsewhere = match &regions {
@@ -251,7 +306,8 @@ impl<'a> Survey<'a> {
             }
             return Ok(used_elsewhere(door, regions));
         }
-        let look = |found: &mut Findings<'a>, part| found.look_at_buffers(door, entries, part);
+        let look =
+            |found: &mut Findings<'a>, part| found.look_at_buffers(door, entries, part, true);
         Ok(find(door, entries, &look)?.used_elsewhere)
     }
 }
@@ -326,15 +382,19 @@ impl<'a, const SIDE: bool> Iterator for Regions<'_, 'a, SIDE> {
             let Some((hazards, range)) = entry.buffer(side).zip(entry.range(side)) else {
                 continue;
             };
-            let mut region = Region { side, hazards, bytes: range.len(), range, first };
+            // In addresses, so that the loop does not read the buffer.
+            let (mut low, mut bytes) = (entry.address(side), range.len());
+            let (mut high, base) = (low + bytes, low - range.start);
             while let Some(entry) = self.entries.get(self.next)
                 && entry.buffer(side).is_some_and(|it| std::ptr::eq(it, hazards))
-                && let Some(range) = entry.range(side)
             {
-                region.add(&range, range.len());
+                let (start, more) = (entry.address(side), entry.bytes());
+                (low, high) = (low.min(start), high.max(start + more));
+                bytes += more;
                 self.next += 1;
             }
-            return Some(region);
+            let range = low - base..high - base;
+            return Some(Region { side, hazards, range, bytes, first });
         }
     }
 }
@@ -368,6 +428,7 @@ pub(super) struct Sum {
 
 impl Sum {
     /// Adds an entry. `follows` says whether it follows the one before on the device.
+    #[cfg(test)]
     fn add(&mut self, bytes: usize, follows: bool) {
         self.is_whole = self.parts == 0 || (self.is_whole && follows);
         self.bytes += bytes;

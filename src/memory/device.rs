@@ -360,6 +360,12 @@ impl<'a> DeviceBytes<'a> {
         self.bytes
     }
 
+    /// The address behind its last byte.
+    #[inline]
+    pub(crate) fn end(&self) -> DevicePtr {
+        self.ptr + self.bytes as DevicePtr
+    }
+
     #[inline]
     pub(crate) fn is_borrowed(&self) -> bool {
         self.borrowed
