@@ -14,7 +14,10 @@ use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Deref;
 
+use crate::copy::direct::SEVERAL;
 use crate::copy::entry::Entry;
+use crate::copy::staged::share;
+use crate::driver::Ordinal;
 
 /// A list of more entries takes the kept memory: shorter ones are cheap to allocate.
 const LONG: usize = 256;
@@ -46,6 +49,25 @@ impl<'a> Entries<'a> {
         // (`deref`), and has nothing to drop.
         let entry = unsafe { std::mem::transmute::<Entry<'a>, Entry<'static>>(entry) };
         self.memory.0.push(entry);
+    }
+
+    /// As many entries as that, which several threads make if they are many: `entry` gives each by
+    /// its number.
+    pub(super) fn made(
+        device: Ordinal,
+        count: usize,
+        entry: &(impl Fn(usize) -> Entry<'a> + Sync),
+    ) -> Self {
+        let mut all = Self::default();
+        all.reserve(count);
+        let memory = &mut all.memory.0;
+        let places = &mut memory.spare_capacity_mut()[..count];
+        // SAFETY: as in `push`.
+        let entry = |n| unsafe { std::mem::transmute::<Entry<'a>, Entry<'static>>(entry(n)) };
+        share::write(device, SEVERAL, places, &entry);
+        // SAFETY: each place has been written: `write` returns only then.
+        unsafe { memory.set_len(count) };
+        all
     }
 
     /// Makes room for `more` entries.

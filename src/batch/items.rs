@@ -52,6 +52,9 @@ pub(super) struct HostSide<'a> {
     pub(super) is_slice: bool,
 }
 
+// SAFETY: a borrowed range of bytes, and a borrowed region, which is `Sync`.
+unsafe impl Sync for HostSide<'_> {}
+
 impl<'a> HostSide<'a> {
     /// Inlined, so that the parts of the item stay in registers. So are the functions that call it.
     #[inline(always)]

@@ -8,7 +8,7 @@ use super::entry::{Direction, Entry, PIECE, Side};
 use super::issue::{Items, issue};
 use super::order::Door;
 use super::route::Route;
-use super::staged::share::share;
+use super::staged::share;
 use super::transfer::Transfer;
 use crate::driver::{DevicePtr, Driver, Item, Ordinal};
 use crate::error::Result;
@@ -249,22 +249,9 @@ pub(crate) fn write_items(
     items: &mut [Item],
     item: &(impl Fn(usize) -> Item + Sync),
 ) {
-    struct Places(*mut Item);
-    // SAFETY: several threads use it, each for its own places.
-    unsafe impl Sync for Places {}
-    impl Places {
-        fn at(&self, n: usize) -> *mut Item {
-            self.0.wrapping_add(n)
-        }
-    }
-    let places = Places(items.as_mut_ptr());
-    let write = |(): &mut (), part: Range<usize>| {
-        for n in part {
-            // SAFETY: `n` is below the length, and each is written by one thread.
-            unsafe { places.at(n).write(item(n)) };
-        }
-    };
-    share(device, items.len(), SEVERAL, &write, &|()| {});
+    // SAFETY: the same places, which get complete items only.
+    let places = unsafe { std::slice::from_raw_parts_mut(items.as_mut_ptr().cast(), items.len()) };
+    share::write(device, SEVERAL, places, item);
 }
 
 /// The runs of entries that follow each other on both sides: the first entry of each, and the bytes

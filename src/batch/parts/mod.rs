@@ -23,6 +23,7 @@ pub use self::arrays::Parts;
 use self::direct::Direct;
 use self::places::Places;
 use super::chosen_route;
+use super::entries::Entries;
 use super::items::{HostSide, HostSlice, HostSliceMut};
 use super::list::{List, Prepared};
 use crate::copy::entry::Direction;
@@ -134,7 +135,8 @@ impl Stream {
                     let (at, device_at, bytes) = places.get(n);
                     host.part(at, bytes).with(device.part(device_at, bytes)).entry
                 };
-                let entries = (0..places.count()).map(entry).collect();
+                let ordinal = device.context().ordinal();
+                let entries = Entries::made(ordinal, places.count(), &entry);
                 let mut list = List::of(entries, &host);
                 list.route = parts.route;
                 self.copy_entries(door, direction, &list, &mut Prepared::default(), None)

@@ -1,5 +1,6 @@
 //! Deals out a long list to the copy team, in ranges of numbers.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -49,6 +50,33 @@ pub(crate) fn share<S: Default>(
     team::run(helpers, &take_part, &mut || take_part());
 }
 
+/// Gives each place the value of its number, by several threads as in [`share`].
+pub(crate) fn write<T: Copy>(
+    device: Ordinal,
+    several: usize,
+    places: &mut [MaybeUninit<T>],
+    value: &(impl Fn(usize) -> T + Sync),
+) {
+    struct Places<T>(*mut MaybeUninit<T>);
+    // SAFETY: several threads use it, each for its own places, with values that have nothing to
+    // drop.
+    unsafe impl<T> Sync for Places<T> {}
+    impl<T> Places<T> {
+        fn at(&self, n: usize) -> *mut MaybeUninit<T> {
+            self.0.wrapping_add(n)
+        }
+    }
+    let count = places.len();
+    let places = Places(places.as_mut_ptr());
+    let write = |(): &mut (), part: Range<usize>| {
+        for n in part {
+            // SAFETY: `n` is below the length, and each is written by one thread.
+            unsafe { places.at(n).write(MaybeUninit::new(value(n))) };
+        }
+    };
+    share(device, count, several, &write, &|()| {});
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,6 +101,19 @@ mod tests {
                 share(0, count, several, &work, &done);
                 assert!(seen.iter().all(|times| times.load(Ordering::Relaxed) == 1), "{count}");
                 assert_eq!(deals.into_inner(), count.div_ceil(DEAL));
+            }
+        }
+    }
+
+    #[test]
+    fn every_place_gets_the_value_of_its_number() {
+        for count in [0, 1, DEAL + 1, 5000] {
+            for several in [0, usize::MAX] {
+                let mut all = Vec::with_capacity(count);
+                write(0, several, &mut all.spare_capacity_mut()[..count], &|n| 3 * n + 1);
+                // SAFETY: so many have been written.
+                unsafe { all.set_len(count) };
+                assert!(all.iter().enumerate().all(|(n, &value)| value == 3 * n + 1), "{count}");
             }
         }
     }
