@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::team::{self, Helpers, Workload};
 use crate::driver::Ordinal;
+use crate::sync::CachePadded;
 
 /// The most parts that threads begin with.
 const PARTS: usize = 16;
@@ -31,13 +32,14 @@ pub(crate) fn share<S: Default>(
     // wrote is still in its own cache, and then helps with the others.
     let parts = (helpers.count + 1).min(PARTS);
     let each = count.div_ceil(parts).next_multiple_of(DEAL);
-    let next: [AtomicUsize; PARTS] = std::array::from_fn(|part| AtomicUsize::new(part * each));
+    let next: [_; PARTS] = std::array::from_fn(|part| CachePadded(AtomicUsize::new(part * each)));
     let take_part = || {
         let mut state = S::default();
         let first = team::number();
         for part in (first..first + parts).map(|part| part % parts) {
             let end = ((part + 1) * each).min(count);
-            loop {
+            // At the end all threads look at all parts: a load leaves the others their lines.
+            while next[part].load(Ordering::Relaxed) < end {
                 let start = next[part].fetch_add(DEAL, Ordering::Relaxed);
                 if start >= end {
                     break;
