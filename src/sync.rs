@@ -5,6 +5,7 @@
 
 pub(crate) mod asymmetric;
 mod combiner;
+mod offer;
 mod spin_lock;
 #[cfg(test)]
 mod tests;
@@ -12,12 +13,14 @@ mod tests;
 pub(crate) use std::sync::atomic;
 
 pub(crate) use combiner::{Combiner, Turn};
+pub(crate) use offer::Offer;
 pub(crate) use pinlane_base::lock::{Condvar, Mutex, MutexGuard};
 pub(crate) use pinlane_base::sanitizer;
 pub(crate) use spin_lock::{SpinGuard, SpinLock};
 use std::ops::Deref;
 
 /// A value on its own cache lines: several threads write it, and others read its neighbours.
+#[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
 

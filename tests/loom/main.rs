@@ -50,6 +50,9 @@ mod sync {
     #[path = "../../../src/sync/combiner.rs"]
     mod combiner;
     mod locks;
+    #[path = "../../../src/sync/offer.rs"]
+    mod offer;
+    mod offered;
     #[path = "../../../src/sync/spin_lock.rs"]
     mod spin_lock;
 

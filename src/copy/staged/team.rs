@@ -24,18 +24,22 @@
 //!
 //! * **The caller is a worker too**: the job gets done even if the team has no threads, is busy
 //!   with other callers, or could not start its threads.
-//! * **A job outlives its helpers.** `run` returns only when the job is off the list, so that no
-//!   thread can join, and all threads have left it.
+//! * **A job outlives its helpers.** `run` returns only when the job is off the list and no group
+//!   is offered its seats, so that no thread can join, and when all threads have left it: as many
+//!   are done as seats were taken.
 //! * **`work` does not wait for other jobs.** It claims units of its own copy until none are left.
 //! * After a `fork` the child has no helpers: it starts a team of its own when it needs one.
 //!
-//! Only groups that a job has seats for are woken. Helpers spin for a moment before they sleep,
-//! since copies come in bursts and waking a thread takes longer than a small copy. At exit they end
-//! with the process, asleep or spinning. No job is open then, because its caller would still be
-//! inside `run`.
+//! A group is [offered](Offer) the seats of one job at a time, the oldest one, and its threads take
+//! them without a lock: they come at the same moment, and each would wait for the one before. Only
+//! groups that a job has seats for are woken. Helpers spin for a moment before they sleep, since
+//! copies come in bursts and waking a thread takes longer than a small copy. At exit they end with
+//! the process, asleep or spinning. No job is open then, because its caller would still be inside
+//! `run`.
+
+mod options;
 
 use std::cell::Cell;
-use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
@@ -44,67 +48,20 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinlane_base::setters;
-
+pub use self::options::CopyTeam;
 use crate::driver::Ordinal;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::process::thread::start as start_thread;
 use crate::process::{Process, discard_panic};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard, Offer};
 
-/// The most threads that help to copy memory, including the caller: eight saturate a PCIe 5 link.
-const COPYING: usize = 8;
-/// The same where a thread spends most of its time [waiting](Workload::Waiting).
+/// The most threads that help a copy, including the caller, where a thread spends most of its time
+/// [waiting](Workload::Waiting).
 const WAITING: usize = 16;
-/// The most threads of a team, by default.
-const THREADS: usize = 63;
 /// The most groups.
 const GROUPS: usize = 16;
-/// The longest that a thread without work spins: a spinning thread occupies a core.
-const LONGEST_SPIN: Duration = Duration::from_secs(1);
-
-/// Options for the process's copy threads: how many, where, and how long they stay awake.
-///
-/// The copy team is shared by all devices of the process. Threads start when a large copy between
-/// pageable memory and a device first needs them: first those that help with one copy, and others
-/// when devices copy at the same time, or when a file is read.
-#[derive(Clone, Debug)]
-pub struct CopyTeam {
-    threads: usize,
-    copying: usize,
-    cores: Vec<usize>,
-    spin: Duration,
-}
-
-impl Default for CopyTeam {
-    fn default() -> Self {
-        Self::new()
-    }
-}
 
 impl CopyTeam {
-    /// The default: one thread less than there are cores, and at most 63. Seven help with one copy
-    /// of memory, 15 with reading a file. They run on any core, and stay awake for 200 us after
-    /// each copy.
-    #[must_use]
-    pub fn new() -> Self {
-        let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        CopyTeam {
-            threads: (cores - 1).min(THREADS),
-            copying: COPYING - 1,
-            cores: Vec::new(),
-            spin: Duration::from_micros(200),
-        }
-    }
-
-    /// The cores that the threads are pinned to, in turns (`sched_setaffinity`). None by default:
-    /// the system chooses.
-    #[must_use]
-    pub fn cores(mut self, cores: impl Into<Vec<usize>>) -> Self {
-        self.cores = cores.into();
-        self
-    }
-
     /// Makes this the process's team from now on. Running copies finish with the former team, whose
     /// threads then end.
     ///
@@ -113,37 +70,9 @@ impl CopyTeam {
     /// [`InvalidValue`](crate::ErrorKind::InvalidValue) for more than 256 threads, for cores that
     /// do not exist, and for spinning longer than a second.
     pub fn install(self) -> Result<()> {
-        let invalid = |what, remedy| Err(Error::invalid("CopyTeam::install", what, remedy));
-        if self.threads > 256 {
-            let what = format!("{} threads", self.threads);
-            return invalid(what, "use at most 256; eight saturate the link of one device");
-        }
-        if let Some(core) =
-            self.cores.iter().find(|&&core| core >= pinlane_base::system::CPU_SETSIZE as usize)
-        {
-            return invalid(format!("core {core}"), "name cores that the machine has");
-        }
-        if self.spin > LONGEST_SPIN {
-            let remedy = "let threads spin for at most a second; waking one takes about 50 us";
-            return invalid(format!("spinning for {:?}", self.spin), remedy);
-        }
+        self.check()?;
         replace(Team::new(self));
         Ok(())
-    }
-}
-
-setters! {
-    impl CopyTeam {
-        /// How many threads help callers, for all devices together. 0: every caller copies alone.
-        pub fn threads(threads: usize) => threads;
-
-        /// How many of them help with one copy of memory. The others help copies of other devices,
-        /// and read files.
-        pub fn copying(threads: usize) => copying;
-
-        /// How long a thread without work spins before it sleeps, at most a second. Waking takes
-        /// about 50 us.
-        pub fn spin(spin: Duration) => spin;
     }
 }
 
@@ -261,8 +190,29 @@ struct Team {
     /// The previous team. Teams are never freed; this keeps it reachable for leak checkers.
     former: OnceLock<&'static Team>,
     groups: Vec<Group>,
-    /// The open jobs, the oldest first.
-    jobs: Mutex<Vec<JobPtr>>,
+    jobs: Mutex<Jobs>,
+}
+
+/// The open jobs.
+#[derive(Default)]
+struct Jobs {
+    /// The oldest first.
+    open: Vec<JobPtr>,
+    /// The job whose seats each group is offered, and how many these were.
+    offered: [Option<(JobPtr, usize)>; GROUPS],
+}
+
+impl Jobs {
+    fn open(&self) -> impl Iterator<Item = &Job> + Clone {
+        // SAFETY: on the list, so alive.
+        self.open.iter().map(|open| unsafe { &*open.0 })
+    }
+
+    /// Whether the job has seats for a group, or had.
+    fn has_seats(&self, job: &Job, number: usize) -> bool {
+        let is_offered = self.offered[number].is_some_and(|(offered, _)| offered == JobPtr(job));
+        is_offered || job.seats[number].load(Ordering::Relaxed) > 0
+    }
 }
 
 /// Threads that are woken together.
@@ -273,8 +223,11 @@ struct Group {
     /// They start with the first job that has seats for them. If none can be started, a later job
     /// tries again.
     started: AtomicBool,
-    /// How many seats the open jobs have for them. Spinning threads read it.
-    seats: AtomicUsize,
+    /// The seats that they may take now: of one job. Spinning threads read it.
+    offer: CachePadded<Offer<Job>>,
+    /// Other jobs may have seats for them too, which are offered at the latest when the job of this
+    /// offer closes.
+    is_queued: AtomicBool,
     /// How many threads look for work, and would see a seat at once.
     spinning: AtomicUsize,
     /// Changed under the lock of the jobs.
@@ -297,12 +250,17 @@ struct Job {
     home: usize,
     /// How many helpers it wants of one group.
     wants: usize,
-    /// How many more threads of each group may join; changed under the lock.
+    /// How many seats for threads of each group it has not offered; changed under the lock.
     seats: [AtomicUsize; GROUPS],
     /// Groups without a device help.
     is_helped: AtomicBool,
-    inside: AtomicUsize,
+    /// How many seats of ended offers have been taken; changed under the lock.
+    taken: AtomicUsize,
+    /// How many threads have left.
+    done: AtomicUsize,
     panicked: AtomicBool,
+    /// The caller sleeps until all have left.
+    sleeps: AtomicBool,
     caller: thread::Thread,
 }
 
@@ -373,8 +331,10 @@ impl Team {
             wants: helpers.count.min(self.options.copying),
             seats: Default::default(),
             is_helped: AtomicBool::new(false),
-            inside: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
+            done: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
+            sleeps: AtomicBool::new(false),
             caller: thread::current(),
         }
     }
@@ -385,123 +345,133 @@ impl Team {
         for number in (0..self.groups.len()).map(|n| (job.home + n) % self.groups.len()) {
             left -= self.give(job, number, left);
         }
-        jobs.push(JobPtr(job));
+        jobs.open.push(JobPtr(job));
         self.let_the_others_help(&jobs);
-        let wanted: [usize; GROUPS] = std::array::from_fn(|number| {
-            self.groups.get(number).map_or(0, |group| group.seats.load(Ordering::Relaxed))
-        });
-        drop(jobs);
-        for (group, wanted) in self.groups.iter().zip(wanted).filter(|(_, wanted)| *wanted > 0) {
-            self.start(group);
-            // Waking takes the caller microseconds, and a thread that comes late is waited for.
-            let missing = wanted.saturating_sub(group.spinning.load(Ordering::Relaxed));
-            for _ in 0..missing.min(group.asleep.load(Ordering::Relaxed)) {
-                group.work.notify_one();
-            }
-        }
+        self.offer_seats(jobs);
     }
 
     /// Gives a job up to `count` seats for threads of a group, under the lock, and returns how
     /// many.
     fn give(&self, job: &Job, number: usize, count: usize) -> usize {
-        let group = &self.groups[number];
-        let count = count.min(group.threads.len());
+        let count = count.min(self.groups[number].threads.len());
         job.seats[number].fetch_add(count, Ordering::Relaxed);
-        group.seats.fetch_add(count, Ordering::Release);
         count
     }
 
     /// While jobs of several devices are open, lets each group without a device help one of the
     /// devices.
-    fn let_the_others_help(&self, jobs: &[JobPtr]) {
-        // SAFETY: on the list, so alive.
-        let jobs = || jobs.iter().map(|open| unsafe { &*open.0 });
-        let is_home = |number: &usize| jobs().any(|job| job.home == *number);
+    fn let_the_others_help(&self, jobs: &Jobs) {
+        let is_home = |number: &usize| jobs.open().any(|job| job.home == *number);
         let homes = (0..self.groups.len()).filter(is_home).count();
         if homes < 2 {
             return;
         }
-        for job in jobs().filter(|job| !job.is_helped.swap(true, Ordering::Relaxed)) {
+        for job in jobs.open().filter(|job| !job.is_helped.swap(true, Ordering::Relaxed)) {
             let turn = (0..job.home).filter(is_home).count();
             let others = (0..self.groups.len()).filter(|number| !is_home(number));
             for number in others.skip(turn).step_by(homes) {
                 // A job for more than one group has these seats already.
-                if job.seats[number].load(Ordering::Relaxed) == 0 {
+                if !jobs.has_seats(job, number) {
                     self.give(job, number, job.wants);
                 }
             }
         }
     }
 
-    fn close(&self, job: &Job) {
-        {
-            let mut jobs = self.jobs.lock();
-            jobs.retain(|open| *open != JobPtr(job));
-            for (group, seats) in self.groups.iter().zip(&job.seats) {
-                let seats = seats.swap(0, Ordering::Relaxed);
-                group.seats.fetch_sub(seats, Ordering::Relaxed);
+    /// Offers every group the seats of a job, and wakes the threads that are missing.
+    fn offer_seats(&'static self, mut jobs: MutexGuard<'_, Jobs>) {
+        let offered: [usize; GROUPS] = std::array::from_fn(|number| {
+            if number < self.groups.len() { self.offer_next(&mut jobs, number) } else { 0 }
+        });
+        drop(jobs);
+        for (group, seats) in self.groups.iter().zip(offered).filter(|(_, seats)| *seats > 0) {
+            self.start(group);
+            // Waking takes the caller microseconds, and a thread that comes late is waited for.
+            let missing = seats.saturating_sub(group.spinning.load(Ordering::Relaxed));
+            for _ in 0..missing.min(group.asleep.load(Ordering::Relaxed)) {
+                group.work.notify_one();
             }
+        }
+    }
+
+    /// Offers a group the seats of the oldest job that has some, if all others are taken. Returns
+    /// how many it offers.
+    fn offer_next(&self, jobs: &mut Jobs, number: usize) -> usize {
+        let group = &self.groups[number];
+        let mut offered = 0;
+        if group.offer.left() == 0 {
+            self.end_offer(jobs, number);
+            let oldest = jobs.open().find(|job| jobs.has_seats(job, number)).map(ptr::from_ref);
+            jobs.offered[number] = oldest.map(|job| {
+                // SAFETY: on the list, so alive.
+                offered = unsafe { &*job }.seats[number].swap(0, Ordering::Relaxed);
+                group.offer.make(job, offered);
+                (JobPtr(job), offered)
+            });
+        }
+        let queued = jobs.open().any(|job| job.seats[number].load(Ordering::Relaxed) > 0);
+        group.is_queued.store(queued, Ordering::Relaxed);
+        offered
+    }
+
+    /// Ends the offer to a group, and adds the seats that were taken to those of its job.
+    fn end_offer(&self, jobs: &mut Jobs, number: usize) {
+        let Some((JobPtr(job), seats)) = jobs.offered[number].take() else { return };
+        let taken = seats - self.groups[number].offer.withdraw();
+        // SAFETY: a job that is closed ends its offers first.
+        unsafe { &*job }.taken.fetch_add(taken, Ordering::Relaxed);
+    }
+
+    fn close(&'static self, job: &Job) {
+        let mut jobs = self.jobs.lock();
+        jobs.open.retain(|open| *open != JobPtr(job));
+        for number in 0..self.groups.len() {
+            if jobs.offered[number].is_some_and(|(offered, _)| offered == JobPtr(job)) {
+                self.end_offer(&mut jobs, number);
+            }
+        }
+        // No thread takes a seat of it any more.
+        let taken = job.taken.load(Ordering::Relaxed);
+        if jobs.open.is_empty() {
+            drop(jobs)
+        } else {
+            self.offer_seats(jobs)
         }
         // The threads inside are in their last unit.
         let mut spins = 0;
-        while job.inside.load(Ordering::Acquire) != 0 {
+        while job.done.load(Ordering::Acquire) != taken {
             spins += 1;
             if spins < 10_000 {
                 std::hint::spin_loop();
             } else {
+                job.sleeps.store(true, Ordering::Relaxed);
+                // A thread that leaves at this moment may not see it.
                 thread::park_timeout(Duration::from_millis(1));
             }
         }
     }
 
-    /// A seat for a thread of that group in an open job, if there is one. The oldest job comes
-    /// first.
-    fn take_seat(&self, jobs: &[JobPtr], group: &Group) -> Option<JobPtr> {
-        let number = self.groups.iter().position(|other| ptr::eq(other, group))?;
-        let open = jobs.iter().find(|open| {
-            // SAFETY: on the list, so alive.
-            unsafe { &*open.0 }.seats[number].load(Ordering::Relaxed) > 0
-        })?;
-        // SAFETY: as above.
-        let job = unsafe { &*open.0 };
-        job.seats[number].fetch_sub(1, Ordering::Relaxed);
-        group.seats.fetch_sub(1, Ordering::Relaxed);
-        job.inside.fetch_add(1, Ordering::Relaxed);
-        Some(*open)
-    }
-
-    /// As [`take_seat`](Self::take_seat). Does not sleep for the lock: the threads of a group come
-    /// at the same moment, and each would be woken by the one before, microseconds later.
-    fn find_seat(&self, group: &Group) -> Option<JobPtr> {
-        while group.seats.load(Ordering::Relaxed) > 0 {
-            if let Some(jobs) = self.jobs.try_lock() {
-                return self.take_seat(&jobs, group);
-            }
-            std::hint::spin_loop();
-        }
-        None
-    }
-
     /// The loop of a helper thread.
-    fn help(&self, group: &Group) {
+    fn help(&'static self, group: &Group) {
         while !self.dismissed.load(Ordering::Acquire) {
             if !self.spin_for_work(group) {
                 self.sleep(group);
             }
-            if let Some(JobPtr(job)) = self.find_seat(group) {
-                // SAFETY: a seat was taken, so the caller waits until `inside` is counted down.
-                let job = unsafe { &*job };
-                // SAFETY: as above, and the work is alive as long as the job.
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(unsafe { &*job.work })) {
-                    job.panicked.store(true, Ordering::Relaxed);
-                    discard_panic(panic);
-                }
-                // The job may be freed as soon as the count is down.
-                let caller = job.caller.clone();
-                if job.inside.fetch_sub(1, Ordering::Release) == 1 {
-                    caller.unpark();
-                }
+            let Some(taken) = group.offer.take() else { continue };
+            if taken.is_last && group.is_queued.load(Ordering::Relaxed) {
+                self.offer_seats(self.jobs.lock());
             }
+            // SAFETY: a seat was taken, so the caller waits until the thread is counted as done.
+            let job = unsafe { &*taken.of };
+            // SAFETY: as above, and the work is alive as long as the job.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(unsafe { &*job.work })) {
+                job.panicked.store(true, Ordering::Relaxed);
+                discard_panic(panic);
+            }
+            // The job may be freed as soon as the thread is counted.
+            let caller = job.sleeps.load(Ordering::Relaxed).then(|| job.caller.clone());
+            job.done.fetch_add(1, Ordering::Release);
+            caller.inspect(thread::Thread::unpark);
         }
     }
 
@@ -513,7 +483,7 @@ impl Team {
         let mut found = false;
         while !found && !self.dismissed.load(Ordering::Acquire) {
             for _ in 0..64 {
-                found = group.seats.load(Ordering::Acquire) > 0;
+                found = group.offer.left() > 0;
                 if found {
                     break;
                 }
@@ -529,7 +499,7 @@ impl Team {
 
     fn sleep(&self, group: &Group) {
         let mut jobs = self.jobs.lock();
-        while group.seats.load(Ordering::Acquire) == 0 && !self.dismissed.load(Ordering::Acquire) {
+        while group.offer.left() == 0 && !self.dismissed.load(Ordering::Acquire) {
             group.asleep.fetch_add(1, Ordering::Relaxed);
             jobs = group.work.wait(jobs);
             group.asleep.fetch_sub(1, Ordering::Relaxed);

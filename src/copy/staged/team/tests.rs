@@ -144,8 +144,15 @@ fn sizes(team: &Team) -> Vec<usize> {
     team.groups.iter().map(|group| group.threads.len()).collect()
 }
 
-fn seats(team: &Team, seats: &[AtomicUsize]) -> Vec<usize> {
-    seats[..team.groups.len()].iter().map(|seats| seats.load(Ordering::Relaxed)).collect()
+/// The seats of a job that nobody has taken, by group.
+fn seats(team: &Team, job: &Job) -> Vec<usize> {
+    let jobs = team.jobs.lock();
+    let offered = |number: usize| match jobs.offered[number] {
+        Some((offered, _)) if offered == JobPtr(job) => team.groups[number].offer.left(),
+        _ => 0,
+    };
+    let seats = |number: usize| job.seats[number].load(Ordering::Relaxed) + offered(number);
+    (0..team.groups.len()).map(seats).collect()
 }
 
 /// The seats that each of these jobs has while all are open.
@@ -154,10 +161,10 @@ fn seats_of(team: &'static Team, jobs: &[Helpers]) -> Vec<Vec<usize>> {
     for (job, helpers) in open.iter().zip(jobs) {
         team.open(job, helpers.count);
     }
-    let found = open.iter().map(|job| seats(team, &job.seats)).collect();
+    let found = open.iter().map(|job| seats(team, job)).collect();
     open.iter().for_each(|job| team.close(job));
-    assert!(team.groups.iter().all(|group| group.seats.load(Ordering::Relaxed) == 0));
-    assert!(team.jobs.lock().is_empty());
+    assert!(team.groups.iter().all(|group| group.offer.left() == 0));
+    assert!(team.jobs.lock().open.is_empty());
     found
 }
 
