@@ -255,6 +255,7 @@ impl<'a> Entry<'a> {
     ///
     /// * The entry is one of an upload, of pageable memory; `at + bytes` is not beyond its end.
     /// * `slot .. slot + bytes` is writable memory that no other code touches during the call.
+    #[inline]
     pub(super) unsafe fn put(&self, at: usize, slot: *mut u8, bytes: usize, stores: Stores) {
         // SAFETY: the source is readable, because it lies in the borrowed slice; the slot is
         // writable and exclusive, by the precondition; they do not overlap, because slots are never

@@ -22,6 +22,7 @@ use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use super::options::LANDING;
 use super::ring::{Slot, SlotGuard};
 use super::simd::Stores;
 use super::{Engine, simd};
@@ -227,7 +228,12 @@ impl<'e, 'a> Chunks<'e, 'a> {
         let Engine { ring, pool, .. } = engine;
         let Door { stream, operation, .. } = self.transfer.door;
         let patient = held.slots.is_empty();
-        let Some(slot) = ring.take(pool, stream.exposure(), patient, operation)? else {
+        let is_short = self.bytes() < self.slot / 4;
+        let least = match self.transfer.direction {
+            Direction::Down if !is_short => LANDING,
+            _ => 0,
+        };
+        let Some(slot) = ring.take_of(least, pool, stream.exposure(), patient, operation)? else {
             return Ok(false);
         };
         slot.host().announce_access(Access::Write);

@@ -8,7 +8,9 @@
 //! A device seems to read data that a core has just written, and that is still in the core's own
 //! cache, more slowly than memory (docs/measured). So short copies are written past the caches.
 //! Long ones are not, because that takes memory bandwidth which reading the source needs: they use
-//! [few slots](IN_FLIGHT) in turns, which stay in the caches that the cores share.
+//! [few slots](IN_FLIGHT) in turns, which stay in the caches that the cores share. A device also
+//! writes more slowly to lines that are in the cache of a core that has just read them. So short
+//! downloads use [several slots](LANDING) in turns.
 
 use pinlane_base::setters;
 
@@ -118,6 +120,10 @@ pub(super) struct Cuts {
 /// again.
 pub(super) const IN_FLIGHT: usize = 4;
 
+/// How many slots downloads of one slice use in turns, if they fill a good part of one: when one is
+/// used again, its lines have left the cores' own caches.
+pub(super) const LANDING: usize = 4;
+
 /// The best stores for that many bytes of pageable memory.
 pub(super) fn stores_to_memory(bytes: usize) -> Stores {
     if bytes >= 1 << 20 { Stores::Streaming } else { Stores::Cached }
@@ -161,13 +167,14 @@ impl Staging {
     }
 
     /// How a download of one slice is cut that is not long: in few portions, because each takes
-    /// microseconds to enqueue, and in chunks for all threads. Portions of about a MB are slow
-    /// where there are only four of them.
+    /// microseconds to enqueue, and in short chunks: where a slot's lines are still in the caches
+    /// of cores, the device then writes to those of several cores at once. Portions of about a MB
+    /// are slow where there are only four of them.
     pub(super) fn cuts(&self, bytes: usize, threads: usize) -> Cuts {
         let Staging { slot_bytes, first_bytes, unit_bytes, .. } = *self;
         let portion = (bytes / 4).min(2 * first_bytes).max(bytes / 8);
         let portion = portion.clamp(first_bytes / 2, 4 * first_bytes).min(slot_bytes).min(bytes);
-        let fair = (portion / threads).next_multiple_of(4096).clamp(8 << 10, 64 << 10);
+        let fair = (portion / threads).next_multiple_of(4096).clamp(8 << 10, 16 << 10);
         let chunk = fair.min(unit_bytes).min(slot_bytes);
         let portion = (portion / chunk).max(1) * chunk;
         Cuts { chunk, portion, slot: slot_bytes / portion * portion }

@@ -19,8 +19,9 @@
 //!   such a stream may be held up. [`Shares`] keeps enough other slots. If memory for these cannot
 //!   be page-locked, that is an error.
 //! * The oldest free slot is taken first, so that copies in flight get the most time. A new slot is
-//!   made only when that one is still in flight. So only as many slots are in use as keep the link
-//!   busy, and their lines stay in the cache.
+//!   made only when that one is still in flight, or for a download that should not use the same
+//!   one [again](Ring::take_of). So only as many slots are in use as keep the link busy, and their
+//!   lines stay in the cache that cores share.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -210,6 +211,27 @@ impl Ring {
         self.is_filling.store(false, Ordering::Relaxed);
         // Threads that wait for a slot may now make one.
         self.freed.notify_all();
+    }
+
+    /// As [`take`](Self::take), but makes a slot if fewer than `least` have memory and more can be
+    /// made.
+    pub(super) fn take_of(
+        &self,
+        least: usize,
+        pool: &PinnedPool,
+        exposure: Exposure,
+        patient: bool,
+        operation: &'static str,
+    ) -> Result<Option<&Slot>> {
+        let is_filling = self.is_filling.load(Ordering::Relaxed);
+        if !is_filling && self.made() < least {
+            let to = class(self.slots.len(), exposure);
+            // If memory is short, the existing slots are enough.
+            if let Ok(Some(new)) = self.make(to, |bytes| pool.alloc(bytes)) {
+                return Ok(Some(new));
+            }
+        }
+        self.take(pool, exposure, patient, operation)
     }
 
     /// A slot that the device does not use, for a stream of that exposure. Blocks until there is
