@@ -230,7 +230,7 @@ impl<'e, 'a> Chunks<'e, 'a> {
         let patient = held.slots.is_empty();
         let is_short = self.bytes() < self.slot / 4;
         let least = match self.transfer.direction {
-            Direction::Down if !is_short => LANDING,
+            Direction::Down if !is_short => LANDING.max(2 * self.bytes().div_ceil(self.slot)),
             _ => 0,
         };
         let Some(slot) = ring.take_of(least, pool, stream.exposure(), patient, operation)? else {

@@ -120,8 +120,9 @@ pub(super) struct Cuts {
 /// again.
 pub(super) const IN_FLIGHT: usize = 4;
 
-/// How many slots downloads of one slice use in turns, if they fill a good part of one: when one is
-/// used again, its lines have left the cores' own caches.
+/// How many slots downloads of one slice use in turns, at least, if they fill a good part of one:
+/// when one is used again, its lines have left the cores' own caches. Longer downloads use twice as
+/// many as they fill.
 pub(super) const LANDING: usize = 4;
 
 /// The best stores for that many bytes of pageable memory.
@@ -167,14 +168,15 @@ impl Staging {
     }
 
     /// How a download of one slice is cut that is not long: in few portions, because each takes
-    /// microseconds to enqueue, and in short chunks: where a slot's lines are still in the caches
-    /// of cores, the device then writes to those of several cores at once. Portions of about a MB
-    /// are slow where there are only four of them.
+    /// microseconds to enqueue, and in chunks for all threads. Chunks of few slots are short: where
+    /// a slot's lines are still in the caches of cores, the device then writes to those of several
+    /// cores at once. Portions of about a MB are slow where there are only four of them.
     pub(super) fn cuts(&self, bytes: usize, threads: usize) -> Cuts {
         let Staging { slot_bytes, first_bytes, unit_bytes, .. } = *self;
         let portion = (bytes / 4).min(2 * first_bytes).max(bytes / 8);
         let portion = portion.clamp(first_bytes / 2, 4 * first_bytes).min(slot_bytes).min(bytes);
-        let fair = (portion / threads).next_multiple_of(4096).clamp(8 << 10, 16 << 10);
+        let most = if bytes < 2 * slot_bytes { 16 << 10 } else { 64 << 10 };
+        let fair = (portion / threads).next_multiple_of(4096).clamp(8 << 10, most);
         let chunk = fair.min(unit_bytes).min(slot_bytes);
         let portion = (portion / chunk).max(1) * chunk;
         Cuts { chunk, portion, slot: slot_bytes / portion * portion }
