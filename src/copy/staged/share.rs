@@ -53,16 +53,15 @@ pub(crate) fn share<S: Default>(
 }
 
 /// Gives each place the value of its number, by several threads as in [`share`].
-pub(crate) fn write<T: Copy>(
+pub(crate) fn write<T: Copy + Send>(
     device: Ordinal,
     several: usize,
     places: &mut [MaybeUninit<T>],
     value: &(impl Fn(usize) -> T + Sync),
 ) {
     struct Places<T>(*mut MaybeUninit<T>);
-    // SAFETY: several threads use it, each for its own places, with values that have nothing to
-    // drop.
-    unsafe impl<T> Sync for Places<T> {}
+    // SAFETY: several threads use it, each for its own places, and values pass between threads.
+    unsafe impl<T: Send> Sync for Places<T> {}
     impl<T> Places<T> {
         fn at(&self, n: usize) -> *mut MaybeUninit<T> {
             self.0.wrapping_add(n)
