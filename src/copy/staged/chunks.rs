@@ -1,9 +1,9 @@
 //! A copy of one slice, cut into chunks that threads take in turns.
 //!
 //! Such a copy is too short to hide its beginning and its end, so only the calling thread talks to
-//! the driver, whose data stay in its core's cache. The other threads copy chunks, and never wait
-//! for it longer than for the device. [`landing`](super::landing) and
-//! [`filling`](super::filling) say what it does in each direction.
+//! the driver, whose data stay in its core's cache. The other threads copy chunks, and wait for it
+//! as long as it waits itself: for the device, or for a slot that another copy has.
+//! [`landing`](super::landing) and [`filling`](super::filling) say what it does in each direction.
 //!
 //! # Invariants
 //!
@@ -13,6 +13,9 @@
 //!   that it always ends.
 //! * A slot's address is known before its first bytes are opened. It changes only after all its
 //!   chunks are copied.
+//! * The calling thread waits for a slot only if it holds none. Then no chunk is open: it waits for
+//!   no thread of its own copy meanwhile, so those who wait for it hold up nobody.
+//! * Whoever waits for another thread yields its core after a while: that thread may need it.
 //! * After an error or a panic of the caller no chunk is begun. Slots are given back when all
 //!   threads have left, with their uses.
 
@@ -64,6 +67,13 @@ pub(super) struct Held<'e> {
     oldest: usize,
     /// How many chunks, from the first on, are known to be copied.
     copied: usize,
+}
+
+/// Waits a moment for another thread. The device needs much less than the spins, or that thread
+/// lost its core.
+pub(super) fn pause(spins: &mut u32) {
+    *spins = spins.saturating_add(1);
+    if *spins < 20_000 { spin_loop() } else { std::thread::yield_now() }
 }
 
 /// Ends the waits for bytes that will not be opened, if it is dropped by an error or a panic.
@@ -147,9 +157,7 @@ impl<'e, 'a> Chunks<'e, 'a> {
                     open if open >= chunk.end => break,
                     _ => {}
                 }
-                spins += 1;
-                // The device needs much less than this, or the caller lost its core.
-                if spins < 20_000 { spin_loop() } else { std::thread::yield_now() }
+                pause(&mut spins);
             }
             self.copy(number, chunk);
         }

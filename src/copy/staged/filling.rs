@@ -17,10 +17,8 @@
 //! * A portion lies in one slot, and all its bytes have been filled.
 //! * The slots of bytes that may be filled are held until all their bytes are enqueued.
 
-use std::hint::spin_loop;
-
 use super::Engine;
-use super::chunks::{Chunks, Held};
+use super::chunks::{Chunks, Held, pause};
 use super::copy::refuse_inside;
 use super::team::{self, Helpers, Workload};
 use crate::copy::entry::Direction;
@@ -101,11 +99,11 @@ impl<'e> Chunks<'e, '_> {
         enqueued: &mut Enqueued<'e>,
     ) -> Result<()> {
         let guard = self.guard();
-        let mut helped = false;
+        let (mut helped, mut spins) = (false, 0);
         while enqueued.bytes < self.bytes() {
             if let Some(end) = self.portion(engine, enqueued, helped)? {
                 self.enqueue_up(enqueued, end)?;
-                helped = false;
+                (helped, spins) = (false, 0);
                 continue;
             }
             // Before threads run out of chunks.
@@ -114,8 +112,10 @@ impl<'e> Chunks<'e, '_> {
                 continue;
             }
             helped = self.help_once();
-            if !helped {
-                spin_loop();
+            if helped {
+                spins = 0;
+            } else {
+                pause(&mut spins);
             }
         }
         std::mem::forget(guard);

@@ -16,10 +16,9 @@
 //! * A portion consists of whole chunks, and lies in one slot.
 
 use std::collections::VecDeque;
-use std::hint::spin_loop;
 
 use super::Engine;
-use super::chunks::{Chunks, Held};
+use super::chunks::{Chunks, Held, pause};
 use super::copy::refuse_inside;
 use super::options::stores_to_memory;
 use super::team::{self, Helpers, Workload};
@@ -87,6 +86,7 @@ impl<'e> Chunks<'e, '_> {
     fn drive_down(&self, engine: &'e Engine, enqueued: &mut Enqueued<'e>) -> Result<()> {
         let guard = self.guard();
         let operation = self.transfer.door.operation;
+        let mut spins = 0;
         while self.open() < self.bytes() {
             if enqueued.in_flight.len() < AT_FIRST && self.enqueue_down(engine, enqueued)? {
                 continue;
@@ -96,7 +96,7 @@ impl<'e> Chunks<'e, '_> {
                 // All slots are full of what other threads are copying.
                 None if self.help_once() => continue,
                 None => {
-                    spin_loop();
+                    pause(&mut spins);
                     continue;
                 }
             };
@@ -107,6 +107,7 @@ impl<'e> Chunks<'e, '_> {
                 enqueued.in_flight[0].1.wait_in(operation)?;
             }
             self.note_landed(enqueued);
+            spins = 0;
         }
         std::mem::forget(guard);
         self.help();

@@ -90,7 +90,8 @@ setters! {
         /// bytes, and their portions grow to 1/8 of the copy, and to at most a slot.
         pub fn first_bytes(bytes: usize) => first_bytes;
 
-        /// The most bytes that a thread copies at a time.
+        /// The most bytes that a thread copies at a time. For lists and long slices, less than
+        /// 8 KiB counts as 8 KiB.
         pub fn unit_bytes(bytes: usize) => unit_bytes;
 
         /// Copies of at most this many bytes go through one block of page-locked memory, without

@@ -14,7 +14,7 @@
 //! * Workers come between [`publish`](Slot::publish) and the last [`unit_done`](Slot::unit_done);
 //!   exactly one thread gets `true` from it, and then has the slot alone.
 //! * There are never more than `limit` slots. A thread that finds none waits, for the device or for
-//!   another caller. No thread waits for a slot while workers wait for it.
+//!   another caller, and has no slot that others wait for. Threads of its own copy may wait for it.
 //! * No thread waits for a slot that a more exposed stream holds, directly or by a copy in flight:
 //!   such a stream may be held up. [`Shares`] keeps enough other slots. If memory for these cannot
 //!   be page-locked, that is an error.

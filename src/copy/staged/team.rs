@@ -42,7 +42,6 @@ mod options;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
@@ -398,20 +397,23 @@ impl Team {
     /// how many it offers.
     fn offer_next(&self, jobs: &mut Jobs, number: usize) -> usize {
         let group = &self.groups[number];
-        let mut offered = 0;
-        if group.offer.left() == 0 {
+        let is_free = group.offer.left() == 0;
+        if is_free {
             self.end_offer(jobs, number);
-            let oldest = jobs.open().find(|job| jobs.has_seats(job, number)).map(ptr::from_ref);
-            jobs.offered[number] = oldest.map(|job| {
-                // SAFETY: on the list, so alive.
-                offered = unsafe { &*job }.seats[number].swap(0, Ordering::Relaxed);
-                group.offer.make(job, offered);
-                (JobPtr(job), offered)
-            });
+            let oldest = jobs.open().find(|job| jobs.has_seats(job, number));
+            jobs.offered[number] =
+                oldest.map(|job| (JobPtr(job), job.seats[number].swap(0, Ordering::Relaxed)));
         }
         let queued = jobs.open().any(|job| job.seats[number].load(Ordering::Relaxed) > 0);
+        // Before the offer: who takes its last seat looks there.
         group.is_queued.store(queued, Ordering::Relaxed);
-        offered
+        match jobs.offered[number] {
+            Some((JobPtr(job), seats)) if is_free => {
+                group.offer.make(job, seats);
+                seats
+            }
+            _ => 0,
+        }
     }
 
     /// Ends the offer to a group, and adds the seats that were taken to those of its job.

@@ -83,3 +83,25 @@ fn one_seat_is_taken_once() {
         assert_eq!(offer.withdraw(), 0);
     });
 }
+
+/// Whoever takes the last seat has the job that it was of, though another one is offered at once,
+/// while the first is still open.
+#[test]
+fn the_last_seat_is_of_its_job_while_another_is_offered() {
+    explore(3, || {
+        let offer = Arc::new(Offer::default());
+        let jobs = [job(1), job(2)];
+        offer.make(&*jobs[0], 1);
+        let other = Arc::clone(&offer);
+        let other = thread::spawn(move || help(&other));
+        while offer.left() > 0 {
+            thread::yield_now();
+        }
+        assert_eq!(offer.withdraw(), 0);
+        offer.make(&*jobs[1], 1);
+        assert_eq!(offer.withdraw(), 1);
+        other.join().unwrap();
+        let done = jobs.each_ref().map(|job| job.done.load(Ordering::Relaxed));
+        assert_eq!(done, [1, 0], "of the first, and not of the second");
+    });
+}
