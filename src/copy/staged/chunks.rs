@@ -20,7 +20,6 @@
 //!   threads have left, with their uses.
 
 use std::collections::VecDeque;
-use std::hint::spin_loop;
 use std::ops::Range;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
@@ -28,13 +27,16 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use super::options::LANDING;
 use super::ring::{Slot, SlotGuard};
 use super::simd::Stores;
+use super::team::pause;
 use super::{Engine, simd};
-use crate::copy::entry::{Direction, Entry};
+use crate::copy::entry::{Direction, Entry, Side};
 use crate::copy::order::Door;
 use crate::copy::transfer::Transfer;
+use crate::driver::{DevicePtr, copy_item};
 use crate::error::Result;
 use crate::memory::hazard::Access;
 use crate::sync::CachePadded;
+use crate::ticket::Ticket;
 use crate::trace::Kind;
 
 /// The most slots of one slice: two of the eight are as fast as four, and leave more to others.
@@ -67,13 +69,9 @@ pub(super) struct Held<'e> {
     oldest: usize,
     /// How many chunks, from the first on, are known to be copied.
     copied: usize,
-}
-
-/// Waits a moment for another thread. The device needs much less than the spins, or that thread
-/// lost its core.
-pub(super) fn pause(spins: &mut u32) {
-    *spins = spins.saturating_add(1);
-    if *spins < 20_000 { spin_loop() } else { std::thread::yield_now() }
+    /// How many bytes have been enqueued, and in how many portions.
+    pub(super) enqueued: usize,
+    pub(super) portions: u64,
 }
 
 /// Ends the waits for bytes that will not be opened, if it is dropped by an error or a panic.
@@ -248,6 +246,31 @@ impl<'e, 'a> Chunks<'e, 'a> {
         self.slots[number % SLOTS].store(slot.address(0), Ordering::Relaxed);
         held.slots.push_back(ring.guard(slot));
         Ok(true)
+    }
+
+    /// Enqueues the copy of the next portion, which ends at `end`. Its slot is held, and has the
+    /// bytes of an upload.
+    pub(super) fn enqueue(&self, held: &mut Held<'e>, end: usize) -> Result<Ticket> {
+        let bytes = end - held.enqueued;
+        let direction = self.transfer.direction;
+        let (slot, offset) = self.slot_of(held, held.enqueued);
+        let host = slot.host().operand_of(offset..offset + bytes, direction.access(Side::Host));
+        let device = self.entry().device.ptr() + held.enqueued as DevicePtr;
+        let item = direction.item(slot.address(offset), device, bytes);
+        let ticket = self.transfer.door.moving(bytes).portion(
+            &[host],
+            // SAFETY: the stream is live. The range lies in one slot, page-locked in one piece, and
+            // in one allocation. The slot's use and the entry's (`Transfer`) keep both valid until
+            // retired. Until then the host does not touch the range: the bytes of an upload have
+            // been filled, and the slot is written again only when it has been taken again
+            // (`Ring::take`); those of a download are read when they have landed.
+            |driver, raw| unsafe { copy_item(driver, raw, direction.kind(), item) },
+            || format!("copying {bytes} bytes by way of page-locked memory"),
+            |fence| self.transfer.add(fence),
+        );
+        held.portions += 1;
+        held.enqueued = end;
+        ticket
     }
 
     /// The slot that a byte goes through, which is held, and the byte's offset there.

@@ -18,20 +18,17 @@
 //! * The slots of bytes that may be filled are held until all their bytes are enqueued.
 
 use super::Engine;
-use super::chunks::{Chunks, Held, pause};
+use super::chunks::{Chunks, Held};
 use super::copy::refuse_inside;
-use super::team::{self, Helpers, Workload};
+use super::team::{self, Helpers, Workload, pause};
 use crate::copy::entry::Direction;
 use crate::copy::transfer::Transfer;
 use crate::error::Result;
-use crate::memory::hazard::Access;
 use crate::ticket::Ticket;
 
 /// What only the calling thread has.
 #[derive(Default)]
 struct Enqueued<'e> {
-    bytes: usize,
-    portions: u64,
     last: Option<Ticket>,
     held: Held<'e>,
 }
@@ -41,11 +38,12 @@ impl Engine {
     /// should stay in the caches. One of several slots only while few other copies fill slots:
     /// where many do, a slot waits here for its caller, who may have lost the core.
     pub(super) fn fills(&self, transfer: &Transfer<'_, '_>, workload: Workload) -> bool {
+        let bytes = transfer.survey.group.bytes;
         transfer.direction == Direction::Up
             && workload == Workload::Copying
-            && transfer.survey.group.bytes <= self.options.streaming_bytes
-            && (transfer.survey.group.bytes <= self.options.slot_bytes || self.ring.is_quiet())
             && matches!(transfer.entries, [entry] if entry.is_memory())
+            && bytes <= self.options.streaming_bytes
+            && (bytes <= self.options.slot_bytes || self.ring.is_quiet())
     }
 
     /// Copies one slice of pageable memory. Returns when all bytes have left it.
@@ -70,7 +68,7 @@ impl Engine {
             result = chunks.drive_up(self, helpers.count + 1, &mut enqueued);
         });
         // All threads have left. After an error slots may be in flight.
-        let portions = enqueued.portions;
+        let portions = enqueued.held.portions;
         drop(enqueued);
         result?;
         let ticket = transfer.ticket();
@@ -84,7 +82,8 @@ impl<'e> Chunks<'e, '_> {
     /// Holds a slot for the bytes after those that are open, and opens them.
     fn make_room(&self, engine: &'e Engine, enqueued: &mut Enqueued<'e>) -> Result<bool> {
         let start = self.open();
-        let made = self.has_slot(engine, &mut enqueued.held, start, enqueued.bytes)?;
+        let done = enqueued.held.enqueued;
+        let made = self.has_slot(engine, &mut enqueued.held, start, done)?;
         if made {
             self.open_to(self.bytes().min(start + self.slot_bytes()));
         }
@@ -100,9 +99,9 @@ impl<'e> Chunks<'e, '_> {
     ) -> Result<()> {
         let guard = self.guard();
         let (mut helped, mut spins) = (false, 0);
-        while enqueued.bytes < self.bytes() {
+        while enqueued.held.enqueued < self.bytes() {
             if let Some(end) = self.portion(engine, enqueued, helped)? {
-                self.enqueue_up(enqueued, end)?;
+                enqueued.last = Some(self.enqueue(&mut enqueued.held, end)?);
                 (helped, spins) = (false, 0);
                 continue;
             }
@@ -130,7 +129,7 @@ impl<'e> Chunks<'e, '_> {
         enqueued: &mut Enqueued<'e>,
         asks: bool,
     ) -> Result<Option<usize>> {
-        let start = enqueued.bytes;
+        let start = enqueued.held.enqueued;
         let room = self.slot_bytes() - start % self.slot_bytes();
         let left = room.min(self.bytes() - start);
         let filled = left.min(self.copied(&mut enqueued.held) - start);
@@ -145,28 +144,5 @@ impl<'e> Chunks<'e, '_> {
         let is_worth = asks && filled >= first.max(self.bytes() / 8);
         let idle = is_worth && enqueued.last.as_ref().map_or(Ok(false), Ticket::is_done)?;
         Ok(idle.then_some(start + filled))
-    }
-
-    /// Enqueues the copy of the bytes up to `end`.
-    fn enqueue_up(&self, enqueued: &mut Enqueued<'e>, end: usize) -> Result<()> {
-        let start = enqueued.bytes;
-        let bytes = end - start;
-        let (slot, offset) = self.slot_of(&enqueued.held, start);
-        let host = slot.host().operand_of(offset..offset + bytes, Access::Read);
-        let (from, to) = (slot.address(offset), self.entry().device.ptr() + start as u64);
-        enqueued.portions += 1;
-        let ticket = self.transfer.door.moving(bytes).portion(
-            &[host],
-            // SAFETY: the stream is live. The range lies in one slot, page-locked in one piece, and
-            // in one allocation. The slot's use and the entry's (`Transfer`) keep both valid until
-            // retired; all bytes have been filled, and the slot is not written again before it has
-            // been taken again (`Ring::take`).
-            |driver, raw| unsafe { driver.copy_h2d(raw, to, from, bytes) },
-            || format!("copying {bytes} bytes by way of page-locked memory"),
-            |fence| self.transfer.add(fence),
-        )?;
-        enqueued.bytes = end;
-        enqueued.last = Some(ticket);
-        Ok(())
     }
 }

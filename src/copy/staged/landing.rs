@@ -18,10 +18,10 @@
 use std::collections::VecDeque;
 
 use super::Engine;
-use super::chunks::{Chunks, Held, pause};
+use super::chunks::{Chunks, Held};
 use super::copy::refuse_inside;
 use super::options::stores_to_memory;
-use super::team::{self, Helpers, Workload};
+use super::team::{self, Helpers, Workload, pause};
 use crate::copy::entry::Direction;
 use crate::copy::transfer::Transfer;
 use crate::error::Result;
@@ -36,8 +36,6 @@ const AT_FIRST: usize = 2;
 struct Enqueued<'e> {
     /// What the device copies at a time, in bytes.
     portion: usize,
-    bytes: usize,
-    portions: u64,
     /// Portions that have not landed, the oldest in front: their ends and tickets.
     in_flight: VecDeque<(usize, Ticket)>,
     held: Held<'e>,
@@ -71,7 +69,7 @@ impl Engine {
             result = chunks.drive_down(self, &mut enqueued);
         });
         // All threads have left. After an error slots may be in flight.
-        let portions = enqueued.portions;
+        let portions = enqueued.held.portions;
         drop(enqueued);
         result?;
         let ticket = transfer.ticket();
@@ -125,26 +123,13 @@ impl<'e> Chunks<'e, '_> {
 
     /// Enqueues the next portion. `false` if there is none, or no slot for it.
     fn enqueue_down(&self, engine: &'e Engine, enqueued: &mut Enqueued<'e>) -> Result<bool> {
-        let start = enqueued.bytes;
+        let start = enqueued.held.enqueued;
         let end = self.bytes().min(start + enqueued.portion);
         let copied = self.copied(&mut enqueued.held);
         if start == end || !self.has_slot(engine, &mut enqueued.held, start, copied)? {
             return Ok(false);
         }
-        let (slot, offset) = self.slot_of(&enqueued.held, start);
-        let host = slot.host().operand_of(offset..offset + (end - start), Access::Write);
-        let (to, from) = (slot.address(offset), self.entry().device.ptr() + start as u64);
-        enqueued.portions += 1;
-        let ticket = self.transfer.door.moving(end - start).portion(
-            &[host],
-            // SAFETY: the stream is live. The range lies in one slot, page-locked in one piece, and
-            // in one allocation. The slot's use and the entry's (`Transfer`) keep both valid until
-            // retired; the host does not touch the range before it has landed.
-            |driver, raw| unsafe { driver.copy_d2h(raw, to, from, end - start) },
-            || format!("copying {} bytes by way of page-locked memory", end - start),
-            |fence| self.transfer.add(fence),
-        )?;
-        enqueued.bytes = end;
+        let ticket = self.enqueue(&mut enqueued.held, end)?;
         enqueued.in_flight.push_back((end, ticket));
         Ok(true)
     }

@@ -86,6 +86,13 @@ pub(crate) fn run(helpers: Helpers, work: &(dyn Fn() + Sync), ours: &mut dyn FnM
     }
 }
 
+/// Waits a moment for another thread of the copy. That waits for the device much less than the
+/// spins, or lost its core.
+pub(super) fn pause(spins: &mut u32) {
+    *spins = spins.saturating_add(1);
+    if *spins < 20_000 { std::hint::spin_loop() } else { thread::yield_now() }
+}
+
 thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(0) };
 }

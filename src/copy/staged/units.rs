@@ -22,12 +22,11 @@
 //!   up.
 
 use std::any::Any;
-use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::ring::Slot;
-use super::team::Helpers;
+use super::team::{Helpers, pause};
 use super::{simd, team};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
@@ -137,14 +136,7 @@ impl<'r, P: Portions<'r>> Units<'_, P> {
                 return;
             }
             if word == Word::OPENING {
-                waits += 1;
-                // An opener usually waits for the device for much less than this, or it lost its
-                // core.
-                if waits < 20_000 {
-                    spin_loop()
-                } else {
-                    std::thread::yield_now()
-                }
+                pause(&mut waits);
                 continue;
             }
             waits = 0;
