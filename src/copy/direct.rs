@@ -261,11 +261,9 @@ fn merged<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = (&'e Entry<'
     std::iter::from_fn(move || {
         let first = entries.next()?;
         let (mut last, mut bytes) = (first, first.bytes());
-        while let Some(next) = entries.next_if(|next| {
-            last.device.ptr() + last.bytes() as u64 == next.device.ptr()
-                && last.device.home() == next.device.home()
-                && last.is_followed_by(next)
-        }) {
+        while let Some(next) = entries
+            .next_if(|next| last.device.is_followed_by(&next.device) && last.is_followed_by(next))
+        {
             bytes += next.bytes();
             last = next;
         }

@@ -37,8 +37,12 @@ pub(crate) unsafe fn issue(
         Route::Copies => copies.try_for_each(|item| unsafe { copy_item(driver, raw, kind, item) }),
         Route::BatchCall => {
             let copies: Vec<_> = copies.collect();
-            // SAFETY: as above for each, and no two of them overlap: the preconditions.
-            unsafe { driver.copy_batch(raw, kind, &copies) }
+            match copies[..] {
+                // SAFETY: as above. A single copy does not need a batch.
+                [only] => unsafe { copy_item(driver, raw, kind, only) },
+                // SAFETY: as above for each, and no two of them overlap: the preconditions.
+                _ => unsafe { driver.copy_batch(raw, kind, &copies) },
+            }
         }
         Route::Kernel => {
             let Items { at, count, bytes } = items;

@@ -388,6 +388,12 @@ impl<'a> DeviceBytes<'a> {
         std::ptr::from_ref(self.region).addr()
     }
 
+    /// Whether `next` begins where this one ends, in one buffer.
+    #[inline]
+    pub(crate) fn is_followed_by(&self, next: &DeviceBytes<'_>) -> bool {
+        self.end() == next.ptr && self.home() == next.home()
+    }
+
     pub(crate) fn operand(&self, access: Access) -> Operand<'a> {
         self.region.operand(self.range(), access)
     }

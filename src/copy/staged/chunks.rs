@@ -1,4 +1,14 @@
-//! A copy of one slice, cut into chunks that threads take in turns.
+//! A copy of few slices, cut into chunks that threads take in turns.
+//!
+//! The slices lie in slots one right after the other, and are cut as if they were one. A portion of
+//! them is a copy for each run: for bytes that are contiguous in the slot and on the device.
+//!
+//! ```text
+//!   entries    |aaaaaaaaaaaaaa|bbbbbbb|cc|dddddddddddddddddd|
+//!   chunks     |    |    |    |    |    |    |    |    |    |    a thread copies one
+//!   portions   |              |         |                   |    the device copies one
+//!   copies      a              b         b   c d                 c and d are one run
+//! ```
 //!
 //! Such a copy is too short to hide its beginning and its end, so only the calling thread talks to
 //! the driver, whose data stay in its core's cache. The other threads copy chunks, and wait for it
@@ -16,8 +26,9 @@
 //! * The calling thread waits for a slot only if it holds none. Then no chunk is open: it waits for
 //!   no thread of its own copy meanwhile, so those who wait for it hold up nobody.
 //! * Whoever waits for another thread yields its core after a while: that thread may need it.
-//! * After an error or a panic of the caller no chunk is begun. Slots are given back when all
-//!   threads have left, with their uses.
+//! * After an error of the caller, or a panic of any thread, no helper begins a chunk, and no
+//!   thread waits for another one. Slots are given back when all threads have left, with their uses.
+//!   A panic continues then, in the calling thread.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -30,16 +41,20 @@ use super::simd::Stores;
 use super::team::pause;
 use super::{Engine, simd};
 use crate::copy::entry::{Direction, Entry, Side};
+use crate::copy::issue::{Items, issue};
 use crate::copy::order::Door;
+use crate::copy::route::Route;
 use crate::copy::transfer::Transfer;
-use crate::driver::{DevicePtr, copy_item};
+use crate::driver::{DevicePtr, Item};
 use crate::error::Result;
 use crate::memory::hazard::Access;
 use crate::sync::CachePadded;
 use crate::ticket::Ticket;
 use crate::trace::Kind;
 
-/// The most slots of one slice: two of the eight are as fast as four, and leave more to others.
+/// The most entries: threads walk to those of a chunk from the first on.
+const FEW: usize = 64;
+/// The most slots of a copy: two of the eight are as fast as four, and leave more to others.
 const SLOTS: usize = 2;
 /// In place of how many bytes are open: no more will be.
 const FAILED: usize = usize::MAX;
@@ -47,6 +62,10 @@ const FAILED: usize = usize::MAX;
 /// What the threads of one copy share.
 pub(super) struct Chunks<'e, 'a> {
     pub(super) transfer: &'e Transfer<'e, 'a>,
+    /// How portions of several runs are enqueued: not by the kernel.
+    route: Route,
+    /// The bytes of all entries.
+    bytes: usize,
     /// What a thread copies at a time, in bytes.
     chunk: usize,
     /// What goes through a slot before it is used again: a multiple of `chunk`.
@@ -54,7 +73,7 @@ pub(super) struct Chunks<'e, 'a> {
     stores: Stores,
     /// The number of the next chunk.
     next: CachePadded<AtomicUsize>,
-    /// Up to which byte chunks may be copied.
+    /// Up to which byte chunks may be copied, or [`FAILED`].
     open: CachePadded<AtomicUsize>,
     slots: [CachePadded<AtomicPtr<u8>>; SLOTS],
     /// A bit for each chunk that has been copied.
@@ -69,31 +88,46 @@ pub(super) struct Held<'e> {
     oldest: usize,
     /// How many chunks, from the first on, are known to be copied.
     copied: usize,
+    /// Up to which byte chunks may be copied.
+    pub(super) opened: usize,
     /// How many bytes have been enqueued, and in how many portions.
     pub(super) enqueued: usize,
     pub(super) portions: u64,
 }
 
-/// Ends the waits for bytes that will not be opened, if it is dropped by an error or a panic.
+/// Ends the waits for other threads of the copy, if it is dropped by an error or a panic.
 pub(super) struct FailGuard<'c>(&'c AtomicUsize);
 
 impl Drop for FailGuard<'_> {
     fn drop(&mut self) {
+        // What the thread wrote, before a slot has another owner.
+        simd::fence();
         self.0.store(FAILED, Ordering::Release);
     }
 }
 
 impl<'e, 'a> Chunks<'e, 'a> {
-    /// For the only entry of the transfer: memory.
+    /// Whether a copy by that route can be cut into chunks: few entries of memory, and no kernel
+    /// moves them.
+    pub(super) fn are_for(transfer: &Transfer<'_, '_>, route: Route) -> bool {
+        let entries = transfer.entries;
+        route != Route::Kernel && entries.len() <= FEW && entries.iter().all(Entry::is_memory)
+    }
+
+    /// For a transfer that these [are for](Self::are_for).
     pub(super) fn new(
         transfer: &'e Transfer<'e, 'a>,
+        route: Route,
         chunk: usize,
         slot: usize,
         stores: Stores,
     ) -> Self {
-        let words = transfer.entries[0].bytes().div_ceil(chunk).div_ceil(u64::BITS as usize);
+        let bytes = transfer.survey.group.bytes;
+        let words = bytes.div_ceil(chunk).div_ceil(u64::BITS as usize);
         Chunks {
             transfer,
+            route,
+            bytes,
             chunk,
             slot,
             stores,
@@ -104,12 +138,8 @@ impl<'e, 'a> Chunks<'e, 'a> {
         }
     }
 
-    pub(super) fn entry(&self) -> &'e Entry<'a> {
-        &self.transfer.entries[0]
-    }
-
     pub(super) fn bytes(&self) -> usize {
-        self.entry().bytes()
+        self.bytes
     }
 
     /// What goes through a slot before it is used again, in bytes.
@@ -120,25 +150,68 @@ impl<'e, 'a> Chunks<'e, 'a> {
     /// The bytes of a chunk; `None` if it is behind the last.
     fn chunk(&self, number: usize) -> Option<Range<usize>> {
         let start = number * self.chunk;
-        (start < self.bytes()).then(|| start..self.bytes().min(start + self.chunk))
+        (start < self.bytes).then(|| start..self.bytes.min(start + self.chunk))
     }
 
-    /// Up to which byte chunks may be copied.
-    pub(super) fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+    /// The entries that these bytes belong to, each with its own part of them.
+    fn parts(
+        &self,
+        bytes: Range<usize>,
+    ) -> impl Iterator<Item = (&'e Entry<'a>, Range<usize>)> + use<'e, 'a> {
+        let entries = self.transfer.entries.iter().scan(0, |end, entry| {
+            let start = *end;
+            *end += entry.bytes();
+            Some((entry, start..*end))
+        });
+        entries.take_while(move |(_, all)| all.start < bytes.end).filter_map(move |(entry, all)| {
+            let part = bytes.start.max(all.start)..bytes.end.min(all.end);
+            (!part.is_empty()).then(|| (entry, part.start - all.start..part.end - all.start))
+        })
     }
 
-    /// Lets threads copy chunks up to that byte. All the slots of these bytes are held.
-    pub(super) fn open_to(&self, end: usize) {
-        self.open.store(end, Ordering::Release);
+    /// The copies of a portion, one for each run. Its bytes lie at `host` in a slot.
+    fn copies(
+        &self,
+        portion: Range<usize>,
+        mut host: *mut u8,
+    ) -> impl Iterator<Item = Item> + use<'e, 'a> {
+        let direction = self.transfer.direction;
+        let mut parts = self.parts(portion).peekable();
+        std::iter::from_fn(move || {
+            let (first, part) = parts.next()?;
+            let device = first.device.ptr() + part.start as DevicePtr;
+            let (mut last, mut bytes) = (first, part.len());
+            // A part that another one comes after ends with its entry.
+            while let Some((next, part)) =
+                parts.next_if(|(next, _)| last.device.is_followed_by(&next.device))
+            {
+                (last, bytes) = (next, bytes + part.len());
+            }
+            let item = direction.item(host, device, bytes);
+            host = host.wrapping_add(bytes);
+            Some(item)
+        })
+    }
+
+    /// Lets threads copy chunks up to that byte, unless one has panicked. All the slots of these
+    /// bytes are held.
+    pub(super) fn open_to(&self, held: &mut Held<'e>, end: usize) {
+        let (set, fail) = (Ordering::Release, Ordering::Relaxed);
+        let _ = self.open.compare_exchange(held.opened, end, set, fail);
+        held.opened = end;
+    }
+
+    /// Whether a thread has panicked, so that there is no use in waiting for it.
+    pub(super) fn has_failed(&self) -> bool {
+        self.open.load(Ordering::Relaxed) == FAILED
     }
 
     /// How many bytes have been given out to threads.
     pub(super) fn given_out(&self) -> usize {
-        self.bytes().min(self.next.load(Ordering::Relaxed) * self.chunk)
+        self.bytes.min(self.next.load(Ordering::Relaxed) * self.chunk)
     }
 
-    /// Until it is forgotten, an error or a panic ends the waits of the other threads.
+    /// Until it is forgotten, an error or a panic ends the waits of all threads.
     pub(super) fn guard(&self) -> FailGuard<'_> {
         FailGuard(&self.open)
     }
@@ -162,10 +235,10 @@ impl<'e, 'a> Chunks<'e, 'a> {
     }
 
     /// Copies the next chunk, if it is open. For the calling thread, which opens chunks.
-    pub(super) fn help_once(&self) -> bool {
+    pub(super) fn help_once(&self, held: &Held<'e>) -> bool {
         let number = self.next.load(Ordering::Relaxed);
         let Some(chunk) = self.chunk(number) else { return false };
-        if self.open() < chunk.end {
+        if held.opened < chunk.end {
             return false;
         }
         let (set, fail) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -179,19 +252,25 @@ impl<'e, 'a> Chunks<'e, 'a> {
     fn copy(&self, number: usize, chunk: Range<usize>) {
         let Door { stream, operation, .. } = self.transfer.door;
         let _shown = stream.context().recording.begin(Kind::Stage, operation, || chunk.len());
+        // The caller would wait for the chunk forever.
+        let guard = self.guard();
         let slot = self.slots[chunk.start / self.slot % SLOTS].load(Ordering::Relaxed);
-        let in_slot = slot.wrapping_add(chunk.start % self.slot);
-        let (entry, at, bytes) = (self.entry(), chunk.start, chunk.len());
-        match self.transfer.direction {
-            // SAFETY: an entry of an upload, of pageable memory, and the chunk lies in it. The
-            // slot's bytes are initialised, as all of the pool's memory is, and were given to this
-            // thread alone; the device reads them only when they count as copied.
-            Direction::Up => unsafe { entry.put(at, in_slot, bytes, self.stores) },
-            // SAFETY: an entry of a download, to pageable memory, and the chunk lies in it. Its
-            // bytes were given to this thread alone. They have landed at that address, and no code
-            // writes there until they count as copied.
-            Direction::Down => unsafe { entry.drain(at, in_slot, bytes, self.stores) },
+        let mut in_slot = slot.wrapping_add(chunk.start % self.slot);
+        for (entry, part) in self.parts(chunk) {
+            let (at, bytes) = (part.start, part.len());
+            match self.transfer.direction {
+                // SAFETY: an entry of an upload, of pageable memory (`are_for`), and the part lies
+                // in it. The slot's bytes are initialised, as all of the pool's memory is, and were
+                // given to this thread alone; the device reads them only when they count as copied.
+                Direction::Up => unsafe { entry.put(at, in_slot, bytes, self.stores) },
+                // SAFETY: an entry of a download, to pageable memory (`are_for`), and the part lies
+                // in it. Its bytes were given to this thread alone. They have landed at that
+                // address, and no code writes there until they count as copied.
+                Direction::Down => unsafe { entry.drain(at, in_slot, bytes, self.stores) },
+            }
+            in_slot = in_slot.wrapping_add(bytes);
         }
+        std::mem::forget(guard);
         // Another thread reads them: the caller of a download, or the one that lets the device.
         simd::fence();
         let bit = 1 << (number % u64::BITS as usize);
@@ -208,7 +287,7 @@ impl<'e, 'a> Chunks<'e, 'a> {
                 break;
             }
         }
-        self.bytes().min(held.copied * self.chunk)
+        self.bytes.min(held.copied * self.chunk)
     }
 
     /// Makes sure that the slot is held that the byte at `start` goes through. Gives back the slots
@@ -224,7 +303,7 @@ impl<'e, 'a> Chunks<'e, 'a> {
         if number < held.oldest + held.slots.len() {
             return Ok(true);
         }
-        while !held.slots.is_empty() && done >= self.bytes().min((held.oldest + 1) * self.slot) {
+        while !held.slots.is_empty() && done >= self.bytes.min((held.oldest + 1) * self.slot) {
             held.slots.pop_front();
             held.oldest += 1;
         }
@@ -234,9 +313,9 @@ impl<'e, 'a> Chunks<'e, 'a> {
         let Engine { ring, pool, .. } = engine;
         let Door { stream, operation, .. } = self.transfer.door;
         let patient = held.slots.is_empty();
-        let is_short = self.bytes() < self.slot / 4;
+        let is_short = self.bytes < self.slot / 4;
         let least = match self.transfer.direction {
-            Direction::Down if !is_short => LANDING.max(2 * self.bytes().div_ceil(self.slot)),
+            Direction::Down if !is_short => LANDING.max(2 * self.bytes.div_ceil(self.slot)),
             _ => 0,
         };
         let Some(slot) = ring.take_of(least, pool, stream.exposure(), patient, operation)? else {
@@ -251,20 +330,26 @@ impl<'e, 'a> Chunks<'e, 'a> {
     /// Enqueues the copy of the next portion, which ends at `end`. Its slot is held, and has the
     /// bytes of an upload.
     pub(super) fn enqueue(&self, held: &mut Held<'e>, end: usize) -> Result<Ticket> {
-        let bytes = end - held.enqueued;
-        let direction = self.transfer.direction;
-        let (slot, offset) = self.slot_of(held, held.enqueued);
+        let portion = held.enqueued..end;
+        let (bytes, direction) = (portion.len(), self.transfer.direction);
+        let (slot, offset) = self.slot_of(held, portion.start);
         let host = slot.host().operand_of(offset..offset + bytes, direction.access(Side::Host));
-        let device = self.entry().device.ptr() + held.enqueued as DevicePtr;
-        let item = direction.item(slot.address(offset), device, bytes);
+        let copies = self.copies(portion, slot.address(offset));
         let ticket = self.transfer.door.moving(bytes).portion(
             &[host],
-            // SAFETY: the stream is live. The range lies in one slot, page-locked in one piece, and
-            // in one allocation. The slot's use and the entry's (`Transfer`) keep both valid until
-            // retired. Until then the host does not touch the range: the bytes of an upload have
-            // been filled, and the slot is written again only when it has been taken again
-            // (`Ring::take`); those of a download are read when they have landed.
-            |driver, raw| unsafe { copy_item(driver, raw, direction.kind(), item) },
+            |driver, raw| {
+                // SAFETY: the stream is live. Each run lies in one slot, page-locked in one piece,
+                // and in one allocation; no two entries overlap where they are written: they are
+                // views of one exclusive view, or were found apart (`check_disjoint`). It is not
+                // the kernel's route (`are_for`). The slot's use and the entries' (`Transfer`) keep
+                // all valid until retired. Until then the host does not touch the slot's range: the
+                // bytes of an upload have been filled, and the slot is written again only when it
+                // has been taken again (`Ring::take`); those of a download are read when they have
+                // landed.
+                unsafe {
+                    issue(driver, raw, direction.kind(), self.route, copies, Items::default())
+                }
+            },
             || format!("copying {bytes} bytes by way of page-locked memory"),
             |fence| self.transfer.add(fence),
         );

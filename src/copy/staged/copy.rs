@@ -74,11 +74,11 @@ impl Engine {
         route: Route,
         workload: Workload,
     ) -> Result<Ticket> {
-        if route == Route::Copies && self.lands(&transfer) {
-            return self.land(transfer);
+        if self.lands(&transfer, route) {
+            return self.land(transfer, route);
         }
-        if route == Route::Copies && self.fills(&transfer, workload) {
-            return self.fill(transfer);
+        if self.fills(&transfer, route, workload) {
+            return self.fill(transfer, route);
         }
         self.staged(transfer, route, workload, &mut |_| {})
     }
@@ -213,11 +213,6 @@ impl<'e> StagedTransfer<'e, '_> {
         let layout = unsafe { slot.layout() };
         let direction = self.transfer.direction;
         let whole = slot.host().operand(0..slot.host().len(), direction.access(Side::Host));
-        // A single run does not need a batch.
-        let route = match self.route {
-            Route::BatchCall if layout.runs.len() == 1 => Route::Copies,
-            route => route,
-        };
         let items = Items {
             at: slot.address(layout.items_at()).expose_provenance() as u64,
             count: layout.parts,
@@ -236,7 +231,7 @@ impl<'e> StagedTransfer<'e, '_> {
                 // where the kernel's route is allowed (`Abilities::allow`). The slot's use and the
                 // entries' (`Transfer`) keep all valid until retired; `Ring::take`, and the wait in
                 // `open`, keep the host from the slot until then.
-                unsafe { issue(driver, raw, direction.kind(), route, copies, items) }
+                unsafe { issue(driver, raw, direction.kind(), self.route, copies, items) }
             },
             || format!("copying {} bytes by way of page-locked memory", layout.bytes),
             |fence| self.transfer.add(fence),

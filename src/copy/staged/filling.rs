@@ -1,4 +1,4 @@
-//! An upload of one slice that is too short to hide its beginning and its end.
+//! An upload of few slices that is too short to hide its beginning and its end.
 //!
 //! The calling thread enqueues what has been filled, from the first byte on, in portions that
 //! double. Threads fill slots a little faster than the device reads them, so the device seldom
@@ -22,6 +22,7 @@ use super::chunks::{Chunks, Held};
 use super::copy::refuse_inside;
 use super::team::{self, Helpers, Workload, pause};
 use crate::copy::entry::Direction;
+use crate::copy::route::Route;
 use crate::copy::transfer::Transfer;
 use crate::error::Result;
 use crate::ticket::Ticket;
@@ -34,20 +35,25 @@ struct Enqueued<'e> {
 }
 
 impl Engine {
-    /// Whether an upload goes this way: one slice of memory, and not so long that what it writes
+    /// Whether an upload goes this way: few slices of memory, and not so long that what it writes
     /// should stay in the caches. One of several slots only while few other copies fill slots:
     /// where many do, a slot waits here for its caller, who may have lost the core.
-    pub(super) fn fills(&self, transfer: &Transfer<'_, '_>, workload: Workload) -> bool {
+    pub(super) fn fills(
+        &self,
+        transfer: &Transfer<'_, '_>,
+        route: Route,
+        workload: Workload,
+    ) -> bool {
         let bytes = transfer.survey.group.bytes;
         transfer.direction == Direction::Up
             && workload == Workload::Copying
-            && matches!(transfer.entries, [entry] if entry.is_memory())
+            && Chunks::are_for(transfer, route)
             && bytes <= self.options.streaming_bytes
             && (bytes <= self.options.slot_bytes || self.ring.is_quiet())
     }
 
-    /// Copies one slice of pageable memory. Returns when all bytes have left it.
-    pub(super) fn fill(&self, transfer: Transfer<'_, '_>) -> Result<Ticket> {
+    /// Copies few slices of pageable memory. Returns when all bytes have left them.
+    pub(super) fn fill(&self, transfer: Transfer<'_, '_>, route: Route) -> Result<Ticket> {
         let door = transfer.door;
         refuse_inside(door.operation)?;
         let before = transfer.reach()?;
@@ -59,7 +65,7 @@ impl Engine {
         let chunk = self.options.chunk();
         let slot = self.options.slot_bytes / chunk * chunk;
         let stores = self.options.stores_to_slot(Workload::Copying, bytes);
-        let chunks = Chunks::new(&transfer, chunk, slot, stores);
+        let chunks = Chunks::new(&transfer, route, chunk, slot, stores);
         let mut enqueued = Enqueued::default();
         // Threads begin as soon as they come.
         chunks.make_room(self, &mut enqueued)?;
@@ -81,11 +87,11 @@ impl Engine {
 impl<'e> Chunks<'e, '_> {
     /// Holds a slot for the bytes after those that are open, and opens them.
     fn make_room(&self, engine: &'e Engine, enqueued: &mut Enqueued<'e>) -> Result<bool> {
-        let start = self.open();
+        let start = enqueued.held.opened;
         let done = enqueued.held.enqueued;
         let made = self.has_slot(engine, &mut enqueued.held, start, done)?;
         if made {
-            self.open_to(self.bytes().min(start + self.slot_bytes()));
+            self.open_to(&mut enqueued.held, self.bytes().min(start + self.slot_bytes()));
         }
         Ok(made)
     }
@@ -107,12 +113,14 @@ impl<'e> Chunks<'e, '_> {
             }
             // Before threads run out of chunks.
             let soon = self.given_out() + 2 * threads * engine.options.chunk();
-            if self.open() < self.bytes().min(soon) && self.make_room(engine, enqueued)? {
+            if enqueued.held.opened < self.bytes().min(soon) && self.make_room(engine, enqueued)? {
                 continue;
             }
-            helped = self.help_once();
+            helped = self.help_once(&enqueued.held);
             if helped {
                 spins = 0;
+            } else if self.has_failed() {
+                break;
             } else {
                 pause(&mut spins);
             }

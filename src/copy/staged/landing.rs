@@ -1,4 +1,4 @@
-//! A download of one slice that is too short to hide its beginning and its end.
+//! A download of few slices that is too short to hide its beginning and its end.
 //!
 //! Of a long download the waits between portions are hidden: the device copies the next ones
 //! meanwhile. In one of some hundred KiB they are what it takes. Here the calling thread enqueues
@@ -23,6 +23,7 @@ use super::copy::refuse_inside;
 use super::options::stores_to_memory;
 use super::team::{self, Helpers, Workload, pause};
 use crate::copy::entry::Direction;
+use crate::copy::route::Route;
 use crate::copy::transfer::Transfer;
 use crate::error::Result;
 use crate::memory::hazard::Access;
@@ -42,16 +43,16 @@ struct Enqueued<'e> {
 }
 
 impl Engine {
-    /// Whether a download goes this way: one slice of memory, and not so long that its portions
-    /// fill slots.
-    pub(super) fn lands(&self, transfer: &Transfer<'_, '_>) -> bool {
+    /// Whether a download goes this way: few slices of memory, and not so long that their
+    /// portions fill slots.
+    pub(super) fn lands(&self, transfer: &Transfer<'_, '_>, route: Route) -> bool {
         transfer.direction == Direction::Down
             && transfer.survey.group.bytes < 8 * self.options.slot_bytes
-            && matches!(transfer.entries, [entry] if entry.is_memory())
+            && Chunks::are_for(transfer, route)
     }
 
-    /// Copies one slice to pageable memory. Returns when all bytes have arrived there.
-    pub(super) fn land(&self, transfer: Transfer<'_, '_>) -> Result<Ticket> {
+    /// Copies to few slices of pageable memory. Returns when all bytes have arrived there.
+    pub(super) fn land(&self, transfer: Transfer<'_, '_>, route: Route) -> Result<Ticket> {
         refuse_inside(transfer.door.operation)?;
         let stream = transfer.door.stream;
         let before = transfer.reach()?;
@@ -60,7 +61,7 @@ impl Engine {
         let helpers = Helpers::of(stream.context().ordinal(), Workload::Copying);
         let helpers = helpers.at_most(bytes / (32 << 10));
         let cuts = self.options.cuts(bytes, helpers.count + 1);
-        let chunks = Chunks::new(&transfer, cuts.chunk, cuts.slot, stores_to_memory(bytes));
+        let chunks = Chunks::new(&transfer, route, cuts.chunk, cuts.slot, stores_to_memory(bytes));
         let mut enqueued = Enqueued { portion: cuts.portion, ..Enqueued::default() };
         // The device begins while the team is called.
         chunks.enqueue_down(self, &mut enqueued)?;
@@ -85,21 +86,22 @@ impl<'e> Chunks<'e, '_> {
         let guard = self.guard();
         let operation = self.transfer.door.operation;
         let mut spins = 0;
-        while self.open() < self.bytes() {
+        while enqueued.held.opened < self.bytes() {
             if enqueued.in_flight.len() < AT_FIRST && self.enqueue_down(engine, enqueued)? {
                 continue;
             }
             let done = match enqueued.in_flight.front() {
                 Some((_, ticket)) => ticket.is_done()?,
                 // All slots are full of what other threads are copying.
-                None if self.help_once() => continue,
+                None if self.help_once(&enqueued.held) => continue,
+                None if self.has_failed() => break,
                 None => {
                     pause(&mut spins);
                     continue;
                 }
             };
             if !done {
-                if self.help_once() || self.enqueue_down(engine, enqueued)? {
+                if self.help_once(&enqueued.held) || self.enqueue_down(engine, enqueued)? {
                     continue;
                 }
                 enqueued.in_flight[0].1.wait_in(operation)?;
@@ -113,12 +115,12 @@ impl<'e> Chunks<'e, '_> {
     }
 
     /// The oldest portion in flight has landed.
-    fn note_landed(&self, enqueued: &mut Enqueued<'_>) {
+    fn note_landed(&self, enqueued: &mut Enqueued<'e>) {
         let Some((end, _)) = enqueued.in_flight.pop_front() else { return };
-        let start = self.open();
+        let start = enqueued.held.opened;
         let (slot, offset) = self.slot_of(&enqueued.held, start);
         slot.host().announce_access_to(offset..offset + (end - start), Access::Read);
-        self.open_to(end);
+        self.open_to(&mut enqueued.held, end);
     }
 
     /// Enqueues the next portion. `false` if there is none, or no slot for it.

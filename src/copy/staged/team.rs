@@ -39,6 +39,7 @@
 
 mod options;
 
+use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -77,7 +78,7 @@ impl CopyTeam {
 
 /// Calls `ours` on this thread and `work` on the helpers at the same time, and returns when all
 /// calls have returned. Both take units of work from shared state; `ours` returns when none are
-/// left.
+/// left. A panic of either continues then.
 pub(crate) fn run(helpers: Helpers, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
     let team = if helpers.count == 0 { None } else { Some(current()) };
     match team {
@@ -264,7 +265,8 @@ struct Job {
     taken: AtomicUsize,
     /// How many threads have left.
     done: AtomicUsize,
-    panicked: AtomicBool,
+    /// The first panic of a helper.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// The caller sleeps until all have left.
     sleeps: AtomicBool,
     caller: thread::Thread,
@@ -314,10 +316,15 @@ impl Team {
         self.open(&job, helpers.count);
         let ours = catch_unwind(AssertUnwindSafe(ours));
         self.close(&job);
-        if let Err(panic) = ours {
-            resume_unwind(panic);
+        let theirs = job.panic.lock().take();
+        match (ours, theirs) {
+            (Ok(()), None) => {}
+            (Ok(()), Some(panic)) | (Err(panic), None) => resume_unwind(panic),
+            (Err(panic), Some(another)) => {
+                discard_panic(another);
+                resume_unwind(panic)
+            }
         }
-        assert!(!job.panicked.load(Ordering::Relaxed), "a copy thread panicked");
     }
 
     /// The number of the group that helps first.
@@ -339,7 +346,7 @@ impl Team {
             is_helped: AtomicBool::new(false),
             taken: AtomicUsize::new(0),
             done: AtomicUsize::new(0),
-            panicked: AtomicBool::new(false),
+            panic: Mutex::default(),
             sleeps: AtomicBool::new(false),
             caller: thread::current(),
         }
@@ -474,8 +481,11 @@ impl Team {
             let job = unsafe { &*taken.of };
             // SAFETY: as above, and the work is alive as long as the job.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(unsafe { &*job.work })) {
-                job.panicked.store(true, Ordering::Relaxed);
-                discard_panic(panic);
+                let mut first = job.panic.lock();
+                match *first {
+                    Some(_) => discard_panic(panic),
+                    None => *first = Some(panic),
+                }
             }
             // The job may be freed as soon as the thread is counted.
             let caller = job.sleeps.load(Ordering::Relaxed).then(|| job.caller.clone());
