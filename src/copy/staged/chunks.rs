@@ -258,6 +258,8 @@ impl<'e, 'a> Chunks<'e, 'a> {
         let mut in_slot = slot.wrapping_add(chunk.start % self.slot);
         for (entry, part) in self.parts(chunk) {
             let (at, bytes) = (part.start, part.len());
+            #[cfg(all(test, feature = "emulated"))]
+            tests::copying(entry.host().wrapping_add(at));
             match self.transfer.direction {
                 // SAFETY: an entry of an upload, of pageable memory (`are_for`), and the part lies
                 // in it. The slot's bytes are initialised, as all of the pool's memory is, and were
@@ -363,3 +365,6 @@ impl<'e, 'a> Chunks<'e, 'a> {
         (held.slots[at / self.slot - held.oldest].slot(), at % self.slot)
     }
 }
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests;

@@ -5,6 +5,7 @@
 
 mod batches;
 mod faults;
+mod few;
 mod held_up;
 mod landing;
 mod liveness;

@@ -4,6 +4,7 @@
 use pinlane::batch::{Download, Route, Upload};
 use pinlane::driver::Call::{self, CopyBatch, CopyD2H, CopyH2D, MoveItems};
 use pinlane::emulated::Emulator;
+use pinlane::staging::Staging;
 use pinlane::{Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Stream};
 
 use super::support::{ByRoute, ROUTES, bytes, contents, device_of, pinned, shared, upload, views};
@@ -16,11 +17,11 @@ struct Rig {
 }
 
 fn rig(batches: bool) -> Rig {
-    rig_of(Emulator::builder().batches(batches).build())
+    rig_of(Emulator::builder().batches(batches).build(), shared())
 }
 
-fn rig_of(emulator: Emulator) -> Rig {
-    let device = device_of(&emulator, 0, shared());
+fn rig_of(emulator: Emulator, staging: Staging) -> Rig {
+    let device = device_of(&emulator, 0, staging);
     let pool = PinnedPool::builder(&device).build().unwrap();
     let stream = device.stream().unwrap();
     Rig { emulator, device, pool, stream }
@@ -118,7 +119,8 @@ fn short_blocks_go_by_one_kernel() {
 #[test]
 fn few_blocks_and_long_ones_go_by_the_copy_engine() {
     for batches in [true, false] {
-        let rig = rig(batches);
+        // A portion has several blocks.
+        let rig = rig_of(Emulator::builder().batches(batches).build(), Staging::new());
         let legacy = rig.device.legacy_stream();
         for (locked, blocks, bytes) in
             [(false, 2, 100), (true, 3, 100), (false, 5, 64 << 10), (true, 5, 256 << 10)]
@@ -142,7 +144,7 @@ fn few_blocks_and_long_ones_go_by_the_copy_engine() {
 /// On a device whose kernels cannot use the host's addresses.
 #[test]
 fn without_host_addresses_no_kernel_is_used() {
-    let rig = rig_of(Emulator::builder().host_addresses(false).build());
+    let rig = rig_of(Emulator::builder().host_addresses(false).build(), shared());
     for locked in [false, true] {
         let shape = Shape { locked, blocks: 1000, bytes: 40, gap: 3 };
         let calls = rig.calls(&rig.stream, shape);
