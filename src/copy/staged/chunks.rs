@@ -4,10 +4,10 @@
 //! them is a copy for each run: for bytes that are contiguous in the slot and on the device.
 //!
 //! ```text
-//!   entries    |aaaaaaaaaaaaaa|bbbbbbb|cc|dddddddddddddddddd|
-//!   chunks     |    |    |    |    |    |    |    |    |    |    a thread copies one
-//!   portions   |              |         |                   |    the device copies one
-//!   copies      a              b         b   c d                 c and d are one run
+//!   entries    |aaaaaaaaaaaaaa|bbbbbbb|cc|ddddddddddddd|
+//!   chunks     |   |   |   |   |   |   |   |   |   |   |    a thread copies one
+//!   portions   |           |                           |    the device copies one
+//!   copies     |     a     |a |   b   |      c, d      |    c and d follow each other there
 //! ```
 //!
 //! Such a copy is too short to hide its beginning and its end, so only the calling thread talks to

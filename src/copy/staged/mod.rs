@@ -18,8 +18,8 @@
 //!   copy     one transfer through slots       ring     the slots, and who may have them
 //!   units    how threads share it             layout   what lies where in a slot
 //!   queue    what was filled, what arrived    options  how long portions are, which stores
-//!   filling  an upload of one slice           simd     how threads copy
-//!   landing  a download of one slice          team     the threads
+//!   filling  an upload of few slices          simd     how threads copy
+//!   landing  a download of few slices         team     the threads
 //!   chunks   what these two have in common    parts    what a thread does with a unit
 //! ```
 //!

@@ -85,7 +85,7 @@ setters! {
         /// The size of a slot in bytes: the largest portion that the copy engine gets at once.
         pub fn slot_bytes(bytes: usize) => slot_bytes;
 
-        /// The first portion of a short upload, in bytes. Of one slice, each portion is twice as
+        /// The first portion of a short upload, in bytes. Of few slices, each portion is twice as
         /// long as the one before, up to a slot. Other uploads begin with at least 1/32 of their
         /// bytes, and their portions grow to 1/8 of the copy, and to at most a slot.
         pub fn first_bytes(bytes: usize) => first_bytes;
@@ -121,7 +121,7 @@ pub(super) struct Cuts {
 /// again.
 pub(super) const IN_FLIGHT: usize = 4;
 
-/// How many slots downloads of one slice use in turns, at least, if they fill a good part of one:
+/// How many slots downloads of few slices use in turns, at least, if they fill a good part of one:
 /// when one is used again, its lines have left the cores' own caches. Longer downloads use twice as
 /// many as they fill.
 pub(super) const LANDING: usize = 4;
@@ -168,7 +168,7 @@ impl Staging {
         even.max(first_bytes).min(end).next_multiple_of(4096).min(slot_bytes)
     }
 
-    /// How a download of one slice is cut that is not long: in few portions, because each takes
+    /// How a download of few slices is cut that is not long: in few portions, because each takes
     /// microseconds to enqueue, and in chunks for all threads. Chunks of few slots are short: where
     /// a slot's lines are still in the caches of cores, the device then writes to those of several
     /// cores at once. Portions of about a MB are slow where there are only four of them.
@@ -183,7 +183,7 @@ impl Staging {
         Cuts { chunk, portion, slot: slot_bytes / portion * portion }
     }
 
-    /// What a thread copies at a time of an upload of one slice that is not long.
+    /// What a thread copies at a time of an upload of few slices that is not long.
     pub(super) fn chunk(&self) -> usize {
         (32 << 10).min(self.unit_bytes).min(self.slot_bytes)
     }
