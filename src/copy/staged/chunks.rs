@@ -26,8 +26,8 @@
 //! * The calling thread waits for a slot only if it holds none. Then no chunk is open: it waits for
 //!   no thread of its own copy meanwhile, so those who wait for it hold up nobody.
 //! * Whoever waits for another thread yields its core after a while: that thread may need it.
-//! * After an error of the caller, or a panic of any thread, no helper begins a chunk, and no thread
-//!   waits for another one. Slots are given back when all threads have left, with their uses. A
+//! * After an error of the caller, or a panic of any thread, no helper begins a chunk, and nobody
+//!   waits for another thread. Slots are given back when all threads have left, with their uses. A
 //!   panic continues then, in the calling thread.
 
 use std::collections::VecDeque;
@@ -158,14 +158,18 @@ impl<'e, 'a> Chunks<'e, 'a> {
         &self,
         bytes: Range<usize>,
     ) -> impl Iterator<Item = (&'e Entry<'a>, Range<usize>)> + use<'e, 'a> {
-        let entries = self.transfer.entries.iter().scan(0, |end, entry| {
-            let start = *end;
-            *end += entry.bytes();
-            Some((entry, start..*end))
-        });
-        entries.take_while(move |(_, all)| all.start < bytes.end).filter_map(move |(entry, all)| {
-            let part = bytes.start.max(all.start)..bytes.end.min(all.end);
-            (!part.is_empty()).then(|| (entry, part.start - all.start..part.end - all.start))
+        let (mut entries, mut end) = (self.transfer.entries.iter(), 0);
+        std::iter::from_fn(move || {
+            while end < bytes.end {
+                let entry = entries.next()?;
+                let start = end;
+                end += entry.bytes();
+                let part = bytes.start.max(start)..bytes.end.min(end);
+                if !part.is_empty() {
+                    return Some((entry, part.start - start..part.end - start));
+                }
+            }
+            None
         })
     }
 

@@ -107,20 +107,22 @@ fn no_copy_spans_two_device_buffers() {
     let mut gpu = device.alloc::<u8>(1000).unwrap();
     // Until then the memory is not usable on every stream.
     stream.fill(&mut gpu, 0).unwrap().wait().unwrap();
-    for locked in [false, true] {
+    // Few slices, and more.
+    for (locked, slices) in [(false, 2), (false, 100), (true, 2), (true, 100)] {
         // SAFETY: `gpu` outlives both, and nothing else uses it during their lives.
         let [mut first, mut second] = [0, 500]
             .map(|at| unsafe { device.borrow_memory(gpu.as_device_ptr() + at, 500) }.unwrap());
         let before = emulator.calls(Call::CopyH2D);
-        let items = match locked {
-            true => [
-                Upload::new(host.slice(..500).unwrap(), &mut first),
-                Upload::new(host.slice(500..).unwrap(), &mut second),
-            ],
-            false => {
-                [Upload::new(&source[..500], &mut first), Upload::new(&source[500..], &mut second)]
+        let each = 1000 / slices;
+        let parts = || (0..500).step_by(each).map(|at| at..at + each);
+        let to = [views(&mut first, parts()), views(&mut second, parts())].into_iter().flatten();
+        let items = to.enumerate().map(|(n, to)| {
+            let from = n * each..(n + 1) * each;
+            match locked {
+                true => Upload::new(host.slice(from).unwrap(), to),
+                false => Upload::new(&source[from], to),
             }
-        };
+        });
         stream.upload_batch_by(Route::Copies, items).unwrap().wait().unwrap();
         assert_eq!(emulator.calls(Call::CopyH2D), before + 2);
         drop((first, second));
