@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
-use super::layout::{Cursor, Sizes};
+use super::layout::{Cursor, Sizes, room_with_items};
 use super::options::stores_to_memory;
 use super::parts::Work;
 use super::queue::{Filled, InFlight, Landed};
@@ -163,8 +163,8 @@ impl<'e> StagedTransfer<'e, '_> {
     fn next_slot(&self, progress: &mut LaidOut, waits: bool) -> Result<Option<SlotGuard<'e>>> {
         let Engine { options, ring, pool, .. } = self.engine;
         let Door { stream, operation, .. } = self.transfer.door;
-        let (route, bytes) = (self.route, self.transfer.survey.group.bytes);
-        let left = bytes - progress.done;
+        let (route, group) = (self.route, self.transfer.survey.group);
+        let left = group.bytes - progress.done;
         if left == 0 {
             return Ok(None);
         }
@@ -178,17 +178,20 @@ impl<'e> StagedTransfer<'e, '_> {
         };
         let taken = ring.guard(slot);
         slot.host().announce_access(Access::Write);
-        let piece = match self.transfer.direction {
+        let portion = match self.transfer.direction {
             Direction::Up => {
-                options.upload_portion((route, self.workload), bytes, progress.done, left)
+                options.upload_portion((route, self.workload), group.bytes, progress.done, left)
             }
-            Direction::Down => options.download_portion(route, bytes, left),
+            Direction::Down => options.download_portion(route, group.bytes, left),
         };
         let items = route == Route::Kernel;
-        let unit = options.unit(piece, self.threads);
-        // One warp moves an item.
-        let unit = if items { unit.min(2 * PIECE) } else { unit };
-        let sizes = Sizes { piece, unit, items };
+        let mut sizes = Sizes { piece: portion, unit: options.unit(portion, self.threads), items };
+        if items {
+            // One warp moves an item.
+            sizes.unit = sizes.unit.min(2 * PIECE);
+            let room = room_with_items(portion, sizes.unit.min(group.bytes / group.entries));
+            sizes.piece = room.min(options.slot_bytes);
+        }
         // SAFETY: this thread has taken the slot, and has exclusive access.
         let layout = unsafe { slot.layout_mut() };
         layout.fill(&mut progress.cursor, self.transfer.entries, &self.transfer.survey.sums, sizes);

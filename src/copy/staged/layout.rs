@@ -153,6 +153,12 @@ fn offset_behind(used: usize, (align, phase): (usize, u64)) -> usize {
     used + (phase.wrapping_sub(used as u64) & (align as u64 - 1)) as usize
 }
 
+/// How much of a slot `bytes` bytes need, in parts of `average` bytes with the widest gaps and an
+/// item each.
+pub(super) fn room_with_items(bytes: usize, average: usize) -> usize {
+    bytes + (bytes.div_ceil(average) + 2) * (ALIGN - 1 + size_of::<Item>())
+}
+
 impl Layout {
     /// Takes the next entries from `cursor` on, and advances it. `sums` are the sums of the
     /// entries.
@@ -441,6 +447,22 @@ mod tests {
                 check(&Ranges(dense.collect()), sizes);
                 let holes = (0..400).map(|i| (0x10000 + 64 * i, usize::from(i > 100) * 40));
                 check(&Ranges(holes.collect()), sizes);
+            }
+        }
+    }
+
+    #[test]
+    fn a_portion_with_items_has_as_many_bytes_as_meant() {
+        const MEANT: usize = 300_000;
+        let unit = 32 << 10;
+        for length in [1, 24, 64, 250, 256, 400, 4000, 16 << 10, 100_000] {
+            let list = (0..(1 << 20) / length).map(|i| ((i * (length + 1)) as DevicePtr, length));
+            let list = Ranges(list.collect());
+            let piece = room_with_items(MEANT, length.min(unit));
+            for sums in [Sums::default(), Sums::of(&list.0)] {
+                let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
+                layout.fill(&mut cursor, &list, &sums, Sizes { piece, unit, items: true });
+                assert!(layout.bytes >= MEANT, "{} bytes, {length} each", layout.bytes);
             }
         }
     }

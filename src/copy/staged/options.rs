@@ -147,8 +147,10 @@ impl Staging {
         // Doubling: as much as all portions before. Halving: little is left to do after the last
         // byte was copied.
         let (ramp, least) = if route == Route::Kernel {
-            // A kernel takes a few microseconds to begin and to end.
-            (first_bytes.max(bytes / 8).max(3 * done), 4 * first_bytes)
+            // A kernel takes a few microseconds to begin and to end. So the last is not short.
+            let least = 4 * first_bytes;
+            let least = if left < least + 2 * first_bytes { left } else { least };
+            (first_bytes.max(bytes / 8).max(3 * done), least)
         } else {
             let first = first_bytes.max(bytes / 32);
             (first.max(done).min((bytes / 8).max(4 * first_bytes)), 2 * first_bytes)

@@ -8,6 +8,7 @@ mod faults;
 mod few;
 mod held_up;
 mod landing;
+mod launches;
 mod liveness;
 mod nested;
 mod on_device;
