@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Engine;
-use super::layout::{Cursor, Sizes, room_with_items};
+use super::layout::{Cursor, Sizes, room_for};
 use super::options::stores_to_memory;
 use super::parts::Work;
 use super::queue::{Filled, InFlight, Landed};
@@ -185,13 +185,16 @@ impl<'e> StagedTransfer<'e, '_> {
             Direction::Down => options.download_portion(route, group.bytes, left),
         };
         let items = route == Route::Kernel;
-        let mut sizes = Sizes { piece: portion, unit: options.unit(portion, self.threads), items };
-        if items {
-            // One warp moves an item.
-            sizes.unit = sizes.unit.min(2 * PIECE);
-            let room = room_with_items(portion, sizes.unit.min(group.bytes / group.entries));
-            sizes.piece = room.min(options.slot_bytes);
-        }
+        let unit = options.unit(portion, self.threads);
+        // One warp moves an item.
+        let unit = if items { unit.min(2 * PIECE) } else { unit };
+        let piece = match group.entries {
+            1 => portion,
+            entries => {
+                room_for(portion, unit.min(group.bytes / entries), items).min(options.slot_bytes)
+            }
+        };
+        let sizes = Sizes { piece, unit, items };
         // SAFETY: this thread has taken the slot, and has exclusive access.
         let layout = unsafe { slot.layout_mut() };
         layout.fill(&mut progress.cursor, self.transfer.entries, &self.transfer.survey.sums, sizes);

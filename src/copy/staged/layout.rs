@@ -153,10 +153,11 @@ fn offset_behind(used: usize, (align, phase): (usize, u64)) -> usize {
     used + (phase.wrapping_sub(used as u64) & (align as u64 - 1)) as usize
 }
 
-/// How much of a slot `bytes` bytes need, in parts of `average` bytes with the widest gaps and an
-/// item each.
-pub(super) fn room_with_items(bytes: usize, average: usize) -> usize {
-    bytes + (bytes.div_ceil(average) + 2) * (ALIGN - 1 + size_of::<Item>())
+/// How much of a slot `bytes` bytes need in parts of `average` bytes with the widest gaps, and with
+/// an item for each if `items` says so.
+pub(super) fn room_for(bytes: usize, average: usize, items: bool) -> usize {
+    let item = if items { size_of::<Item>() } else { 0 };
+    bytes + (bytes.div_ceil(average) + 2) * (ALIGN - 1 + item)
 }
 
 impl Layout {
@@ -452,16 +453,19 @@ mod tests {
     }
 
     #[test]
-    fn a_portion_with_items_has_as_many_bytes_as_meant() {
+    fn a_portion_has_as_many_bytes_as_meant() {
         const MEANT: usize = 300_000;
         let unit = 32 << 10;
         for length in [1, 24, 64, 250, 256, 400, 4000, 16 << 10, 100_000] {
             let list = (0..(1 << 20) / length).map(|i| ((i * (length + 1)) as DevicePtr, length));
             let list = Ranges(list.collect());
-            let piece = room_with_items(MEANT, length.min(unit));
-            for sums in [Sums::default(), Sums::of(&list.0)] {
+            for (items, sums) in [false, true]
+                .into_iter()
+                .flat_map(|items| [(items, Sums::default()), (items, Sums::of(&list.0))])
+            {
                 let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
-                layout.fill(&mut cursor, &list, &sums, Sizes { piece, unit, items: true });
+                let piece = room_for(MEANT, length.min(unit), items);
+                layout.fill(&mut cursor, &list, &sums, Sizes { piece, unit, items });
                 assert!(layout.bytes >= MEANT, "{} bytes, {length} each", layout.bytes);
             }
         }
