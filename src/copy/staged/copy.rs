@@ -188,11 +188,12 @@ impl<'e> StagedTransfer<'e, '_> {
         let unit = options.unit(portion, self.threads);
         // One warp moves an item.
         let unit = if items { unit.min(2 * PIECE) } else { unit };
-        let piece = match group.entries {
-            1 => portion,
-            entries => {
-                room_for(portion, unit.min(group.bytes / entries), items).min(options.slot_bytes)
-            }
+        let entries = self.transfer.entries.len() - progress.cursor.entry;
+        let piece = if entries > 1 || items {
+            let average = (left / entries).clamp(1, unit);
+            room_for(portion, average, items).min(options.slot_bytes)
+        } else {
+            portion
         };
         let sizes = Sizes { piece, unit, items };
         // SAFETY: this thread has taken the slot, and has exclusive access.

@@ -7,6 +7,8 @@
 //!             lays out    each its own bytes   the last worker: enqueues the copy, or is done
 //! ```
 //!
+//! A slot of [chunks](super::chunks) stays its opener's, who says which bytes a thread may copy.
+//!
 //! # Invariants
 //!
 //! * A slot that [`take`](Ring::take) returns is no longer used by the device, and has no other

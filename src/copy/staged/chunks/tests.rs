@@ -17,11 +17,20 @@ use crate::sync::Mutex;
 const SLOT: usize = 64 << 10;
 const SLOTS: usize = 3;
 
-/// A thread panics in its first chunk of that memory: the caller, or a helper.
+/// Who panics in a chunk.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Who {
+    Caller,
+    Helpers,
+    /// Each thread, in its first chunk.
+    All,
+}
+
+/// Threads panic in their first chunk of that memory.
 struct Trouble {
     memory: Range<usize>,
     caller: ThreadId,
-    of_caller: bool,
+    who: Who,
     came: AtomicBool,
 }
 
@@ -31,7 +40,8 @@ static TROUBLE: Mutex<Option<Arc<Trouble>>> = Mutex::new(None);
 pub(super) fn copying(host: *const u8) {
     let trouble = TROUBLE.lock().clone();
     let Some(trouble) = trouble.filter(|it| it.memory.contains(&host.addr())) else { return };
-    if (thread::current().id() == trouble.caller) == trouble.of_caller {
+    let is_caller = thread::current().id() == trouble.caller;
+    if trouble.who == Who::All || is_caller == (trouble.who == Who::Caller) {
         trouble.came.store(true, Ordering::Release);
         panic!("expected");
     }
@@ -72,12 +82,12 @@ impl Copies {
     }
 
     /// Copies while a thread panics in a chunk, and returns whether that came.
-    fn copy_in_trouble(&mut self, direction: Direction, of_caller: bool) -> bool {
+    fn copy_in_trouble(&mut self, direction: Direction, who: Who) -> bool {
         let memory = self.host.as_ptr_range();
         let trouble = Arc::new(Trouble {
             memory: memory.start.addr()..memory.end.addr(),
             caller: thread::current().id(),
-            of_caller,
+            who,
             came: AtomicBool::new(false),
         });
         *TROUBLE.lock() = Some(Arc::clone(&trouble));
@@ -92,7 +102,8 @@ impl Copies {
     }
 }
 
-/// A panic, of this thread or a helper, continues here, no thread hangs, and all slots come back.
+/// A panic, of this thread, a helper, or all at once, continues here, no thread hangs, and all
+/// slots come back.
 #[test]
 fn a_panic_in_a_chunk_ends_the_copy_and_goes_on() {
     let device = Device::emulated().expect("it always opens");
@@ -100,19 +111,22 @@ fn a_panic_in_a_chunk_ends_the_copy_and_goes_on() {
     device.set_staging(staging.unit_bytes(8 << 10).direct_bytes(0)).expect("nothing copied yet");
     for direction in [Direction::Up, Direction::Down] {
         for (slices, bytes) in [(1, SLOT / 2), (1, 5 * SLOT + 9), (3, 2 * SLOT)] {
-            for of_caller in [false, true] {
+            for who in [Who::Caller, Who::Helpers, Who::All] {
                 let mut copies = Copies::new(&device, slices, bytes);
                 let mut came = 0;
                 // More often than there are slots.
                 while came < 2 * SLOTS {
                     CopyTeam::new().threads(3).install().expect("a small team");
-                    came += usize::from(copies.copy_in_trouble(direction, of_caller));
+                    came += usize::from(copies.copy_in_trouble(direction, who));
                 }
                 copies.host.fill(7);
                 copies.copy(Direction::Up).expect("no trouble");
                 copies.host.fill(0);
                 copies.copy(Direction::Down).expect("no trouble");
-                assert!(copies.host.iter().all(|&byte| byte == 7), "{direction:?} {slices}");
+                assert!(
+                    copies.host.iter().all(|&byte| byte == 7),
+                    "{direction:?} {slices} {who:?}"
+                );
             }
         }
     }
