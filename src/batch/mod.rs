@@ -280,11 +280,13 @@ impl<'e, 'a> Batch<'e, 'a> {
 
     /// The routes of the two parts: the caller's route, if there is one.
     fn routes(&self, abilities: Abilities, forced: Option<Route>) -> Result<[Route; 2]> {
-        let route = |transfer: &Option<Transfer<'_, '_>>, between| {
+        let route = |transfer: &Option<Transfer<'_, '_>>, between: fn(Direction) -> Between| {
             let Some(transfer) = transfer else { return Ok(Route::Copies) };
+            let between = between(transfer.direction);
             chosen_route(transfer.door, abilities, between, transfer.survey.group, forced)
         };
-        Ok([route(&self.pinned, Between::PageLocked)?, route(&self.pageable, Between::Slots)?])
+        let page_locked = |_| Between::PageLocked;
+        Ok([route(&self.pinned, page_locked)?, route(&self.pageable, Between::Slots)?])
     }
 }
 

@@ -1,21 +1,23 @@
 //! The rules that choose the route of a batch.
 //!
 //! Figures: the grid `batch.route` (1 to 10,000 blocks of 64 bytes to 1 MiB, both directions,
-//! pageable and page-locked memory) of `docs/measured/2026-11-28-nvidia-h200.json`.
+//! pageable and page-locked memory) of `docs/measured/2026-11-28-nvidia-h200-lists.json`, and the
+//! `lists` there.
 //!
 //! * One run is one copy: 8 to 9 us, where a kernel takes 16.
 //! * Few runs: the copy engine costs 1.3 us for each run in a batch call and 2.5 us in a loop of
 //!   copies; a kernel costs 8 us once. From four runs on the kernel is faster.
 //! * Long blocks: a kernel moves 50 GB/s, the copy engine 55, and its calls hide behind the bytes
-//!   that move. Through slots they are equal at about 64 KiB a run. Out of page-locked memory the
-//!   copy engine pauses between two runs, for 0.45 us. So with 128 KiB a run the kernel pays off at
-//!   30 runs, and with 1 MiB never.
+//!   that move. Through slots they are equal at about 64 KiB a run, and with few runs at 32 KiB up
+//!   and 16 KiB down: a batch call takes more than 1 us for each upload below 32 KiB, and 0.5 us
+//!   for others. Out of page-locked memory the copy engine pauses between two runs, for 0.45 us. So
+//!   with 128 KiB a run the kernel pays off at 30 runs, and with 1 MiB never.
 //!
-//! On that grid the route of these rules takes at most 1.07 times as long as the fastest one,
-//! except at one point of 120: downloads to pageable memory of 10 blocks of 128 KiB, 1.13 times.
+//! On that grid the route of these rules takes at most 1.08 times as long as the fastest one.
 
 use std::fmt;
 
+use super::entry::Direction;
 use crate::context::Context;
 use crate::driver::{Attribute, RawStream};
 use crate::error::Result;
@@ -60,8 +62,8 @@ pub(crate) struct Group {
 /// The two kinds of memory that the copy engine or the kernel moves between.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Between {
-    /// Slots and the device: pageable memory goes through them.
-    Slots,
+    /// Slots and the device: pageable memory goes through them, up or down.
+    Slots(Direction),
     /// Page-locked memory and the device.
     PageLocked,
     /// Two places of one device.
@@ -111,8 +113,10 @@ impl Abilities {
     pub(crate) fn choose(self, stream: &Timeline, between: Between, group: Group) -> Route {
         let run = group.bytes / group.runs.max(1);
         let short = match between {
-            Between::Slots => run < 64 << 10,
+            Between::Slots(Direction::Up) if group.runs < MANY => run < 32 << 10,
+            Between::Slots(Direction::Down) if group.runs < MANY => run < 16 << 10,
             Between::PageLocked if group.runs < MANY => run < 64 << 10,
+            Between::Slots(_) => run < 64 << 10,
             Between::PageLocked => run < 256 << 10,
             Between::Device => true,
         };
@@ -129,7 +133,7 @@ impl Abilities {
 /// From this many runs on, one kernel costs less than the calls.
 const FEW: usize = 4;
 
-/// From this many long runs on, one kernel costs less than the pauses between them.
+/// From this many runs on, one kernel costs less than the calls for longer ones, too.
 const MANY: usize = 32;
 
 #[cfg(all(test, feature = "emulated"))]
@@ -152,8 +156,13 @@ mod tests {
             (Between::PageLocked, 10, 128 << 10, Route::BatchCall),
             (Between::PageLocked, 100, 128 << 10, Route::Kernel),
             (Between::PageLocked, 100, 1 << 20, Route::BatchCall),
-            (Between::Slots, 10, 16 << 10, Route::Kernel),
-            (Between::Slots, 100, 128 << 10, Route::BatchCall),
+            (Between::Slots(Direction::Up), 10, 31 << 10, Route::Kernel),
+            (Between::Slots(Direction::Up), 10, 32 << 10, Route::BatchCall),
+            (Between::Slots(Direction::Down), 10, 15 << 10, Route::Kernel),
+            (Between::Slots(Direction::Down), 10, 16 << 10, Route::BatchCall),
+            (Between::Slots(Direction::Up), 100, 63 << 10, Route::Kernel),
+            (Between::Slots(Direction::Down), 100, 63 << 10, Route::Kernel),
+            (Between::Slots(Direction::Down), 100, 128 << 10, Route::BatchCall),
             (Between::Device, 100, 1 << 20, Route::Kernel),
         ] {
             assert_eq!(choose(all, between, runs, run), route, "{between:?} {runs} x {run}");

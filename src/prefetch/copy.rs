@@ -145,7 +145,8 @@ impl Copier {
         let engine = self.stream.device.engine()?;
         let transfer = Transfer::new(door, Direction::Up, &entries)?;
         let group = transfer.survey.group;
-        let route = engine.abilities(door)?.choose(door.stream, Between::Slots, group);
+        let route =
+            engine.abilities(door)?.choose(door.stream, Between::Slots(Direction::Up), group);
         let ticket = engine.copy(transfer, route, Workload::Ahead);
         self.entries = emptied(entries);
         ticket

@@ -109,7 +109,7 @@ fn one_run_is_one_copy() {
 fn short_blocks_go_by_one_kernel() {
     let rig = rig(true);
     for locked in [false, true] {
-        for (blocks, bytes) in [(4, 1), (4, 4000), (1000, 40), (9, 20_000)] {
+        for (blocks, bytes) in [(4, 1), (4, 4000), (1000, 40), (9, 15_000), (40, 60_000)] {
             let shape = Shape { locked, blocks, bytes, gap: 3 };
             assert_eq!(rig.calls(&rig.stream, shape), both(MoveItems), "{shape:?}");
         }
