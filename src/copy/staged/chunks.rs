@@ -27,8 +27,8 @@
 //!   no thread of its own copy meanwhile, so those who wait for it hold up nobody.
 //! * Whoever waits for another thread yields its core after a while: that thread may need it.
 //! * After an error of the caller, or a panic of any thread, no helper begins a chunk, and nobody
-//!   waits for one. Slots are given back when all threads have left, with their uses. A
-//!   panic continues then, in the calling thread.
+//!   waits for one. Slots are given back when all threads have left, with their uses. A panic
+//!   continues then, in the calling thread.
 
 use std::collections::VecDeque;
 use std::ops::Range;

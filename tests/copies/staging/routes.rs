@@ -114,6 +114,22 @@ fn short_blocks_go_by_one_kernel() {
             assert_eq!(rig.calls(&rig.stream, shape), both(MoveItems), "{shape:?}");
         }
     }
+    let locked = Shape { locked: true, blocks: 9, bytes: 20_000, gap: 3 };
+    assert_eq!(rig.calls(&rig.stream, locked), both(MoveItems));
+}
+
+/// Of few blocks of ordinary memory, shorter ones come down by the copy engine than go up by it.
+#[test]
+fn few_middle_blocks_of_ordinary_memory_go_by_direction() {
+    let rig = rig_of(Emulator::new(), Staging::new());
+    for (bytes, calls) in [
+        (16_000, both(MoveItems)),
+        (20_000, [vec![MoveItems], vec![CopyBatch]]),
+        (33_000, both(CopyBatch)),
+    ] {
+        let shape = Shape { locked: false, blocks: 9, bytes, gap: 3 };
+        assert_eq!(rig.calls(&rig.stream, shape), calls, "{shape:?}");
+    }
 }
 
 #[test]
