@@ -1,4 +1,4 @@
-//! A copy of few slices, cut into chunks that threads take in turns.
+//! A copy of few slices, or of long ones, cut into chunks that threads take in turns.
 //!
 //! The slices lie in slots one right after the other, and are cut as if they were one. A portion of
 //! them is a copy for each run: for bytes that are contiguous in the slot and on the device.
@@ -52,8 +52,11 @@ use crate::sync::CachePadded;
 use crate::ticket::Ticket;
 use crate::trace::Kind;
 
-/// The most entries: threads walk to those of a chunk from the first on.
+/// So many entries are few.
 const FEW: usize = 64;
+/// More are few as well, of a download, if each has so many bytes on average. Uploads of them are
+/// as fast the other way, or faster.
+const LONG: usize = 64 << 10;
 /// The most slots of a copy: two of the eight are as fast as four, and leave more to others.
 const SLOTS: usize = 2;
 /// In place of how many bytes are open: no more will be.
@@ -64,8 +67,8 @@ pub(super) struct Chunks<'e, 'a> {
     pub(super) transfer: &'e Transfer<'e, 'a>,
     /// How portions of several runs are enqueued: not by the kernel.
     route: Route,
-    /// The bytes of all entries.
-    bytes: usize,
+    /// Up to which byte each entry goes.
+    ends: Box<[usize]>,
     /// What a thread copies at a time, in bytes.
     chunk: usize,
     /// What goes through a slot before it is used again: a multiple of `chunk`.
@@ -111,7 +114,11 @@ impl<'e, 'a> Chunks<'e, 'a> {
     /// moves them.
     pub(super) fn are_for(transfer: &Transfer<'_, '_>, route: Route) -> bool {
         let entries = transfer.entries;
-        route != Route::Kernel && entries.len() <= FEW && entries.iter().all(Entry::is_memory)
+        let few = match transfer.direction {
+            Direction::Up => FEW,
+            Direction::Down => FEW.max(transfer.survey.group.bytes / LONG),
+        };
+        route != Route::Kernel && entries.len() <= few && entries.iter().all(Entry::is_memory)
     }
 
     /// For a transfer that these [are for](Self::are_for).
@@ -123,11 +130,16 @@ impl<'e, 'a> Chunks<'e, 'a> {
         stores: Stores,
     ) -> Self {
         let bytes = transfer.survey.group.bytes;
+        let mut end = 0;
+        let ends = transfer.entries.iter().map(|entry| {
+            end += entry.bytes();
+            end
+        });
         let words = bytes.div_ceil(chunk).div_ceil(u64::BITS as usize);
         Chunks {
             transfer,
             route,
-            bytes,
+            ends: ends.collect(),
             chunk,
             slot,
             stores,
@@ -139,7 +151,7 @@ impl<'e, 'a> Chunks<'e, 'a> {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.bytes
+        self.ends.last().copied().unwrap_or(0)
     }
 
     /// What goes through a slot before it is used again, in bytes.
@@ -150,27 +162,22 @@ impl<'e, 'a> Chunks<'e, 'a> {
     /// The bytes of a chunk; `None` if it is behind the last.
     fn chunk(&self, number: usize) -> Option<Range<usize>> {
         let start = number * self.chunk;
-        (start < self.bytes).then(|| start..self.bytes.min(start + self.chunk))
+        (start < self.bytes()).then(|| start..self.bytes().min(start + self.chunk))
     }
 
     /// The entries that these bytes belong to, each with its own part of them.
     fn parts(
         &self,
         bytes: Range<usize>,
-    ) -> impl Iterator<Item = (&'e Entry<'a>, Range<usize>)> + use<'e, 'a> {
-        let (mut entries, mut end) = (self.transfer.entries.iter(), 0);
-        std::iter::from_fn(move || {
-            while end < bytes.end {
-                let entry = entries.next()?;
-                let start = end;
-                end += entry.bytes();
-                let part = bytes.start.max(start)..bytes.end.min(end);
-                if !part.is_empty() {
-                    return Some((entry, part.start - start..part.end - start));
-                }
-            }
-            None
-        })
+    ) -> impl Iterator<Item = (&'e Entry<'a>, Range<usize>)> + use<'_, 'e, 'a> {
+        let first = self.ends.partition_point(|&end| end <= bytes.start);
+        let entries = self.transfer.entries[first..].iter().zip(&self.ends[first..]);
+        let parts = entries.map_while(move |(entry, &end)| {
+            let start = end - entry.bytes();
+            let part = bytes.start.max(start)..bytes.end.min(end);
+            (start < bytes.end).then(|| (entry, part.start - start..part.end - start))
+        });
+        parts.filter(|(_, part)| !part.is_empty())
     }
 
     /// The copies of a portion, one for each run. Its bytes lie at `host` in a slot.
@@ -178,7 +185,7 @@ impl<'e, 'a> Chunks<'e, 'a> {
         &self,
         portion: Range<usize>,
         mut host: *mut u8,
-    ) -> impl Iterator<Item = Item> + use<'e, 'a> {
+    ) -> impl Iterator<Item = Item> + use<'_, 'e, 'a> {
         let direction = self.transfer.direction;
         let mut parts = self.parts(portion).peekable();
         std::iter::from_fn(move || {
@@ -212,7 +219,7 @@ impl<'e, 'a> Chunks<'e, 'a> {
 
     /// How many bytes have been given out to threads.
     pub(super) fn given_out(&self) -> usize {
-        self.bytes.min(self.next.load(Ordering::Relaxed) * self.chunk)
+        self.bytes().min(self.next.load(Ordering::Relaxed) * self.chunk)
     }
 
     /// Until it is forgotten, an error or a panic ends the waits of all threads.
@@ -293,7 +300,7 @@ impl<'e, 'a> Chunks<'e, 'a> {
                 break;
             }
         }
-        self.bytes.min(held.copied * self.chunk)
+        self.bytes().min(held.copied * self.chunk)
     }
 
     /// Makes sure that the slot is held that the byte at `start` goes through. Gives back the slots
@@ -309,7 +316,7 @@ impl<'e, 'a> Chunks<'e, 'a> {
         if number < held.oldest + held.slots.len() {
             return Ok(true);
         }
-        while !held.slots.is_empty() && done >= self.bytes.min((held.oldest + 1) * self.slot) {
+        while !held.slots.is_empty() && done >= self.bytes().min((held.oldest + 1) * self.slot) {
             held.slots.pop_front();
             held.oldest += 1;
         }
@@ -319,9 +326,9 @@ impl<'e, 'a> Chunks<'e, 'a> {
         let Engine { ring, pool, .. } = engine;
         let Door { stream, operation, .. } = self.transfer.door;
         let patient = held.slots.is_empty();
-        let is_short = self.bytes < self.slot / 4;
+        let is_short = self.bytes() < self.slot / 4;
         let least = match self.transfer.direction {
-            Direction::Down if !is_short => LANDING.max(2 * self.bytes.div_ceil(self.slot)),
+            Direction::Down if !is_short => LANDING.max(2 * self.bytes().div_ceil(self.slot)),
             _ => 0,
         };
         let Some(slot) = ring.take_of(least, pool, stream.exposure(), patient, operation)? else {

@@ -3,6 +3,7 @@
 use pinlane::batch::{Download, Route, Upload};
 use pinlane::driver::Call::{CopyBatch, CopyD2H, CopyH2D, MoveItems};
 use pinlane::emulated::{Emulator, Execution, Fault};
+use pinlane::staging::Staging;
 use pinlane::{CudaCode, Device, DeviceBuf};
 use proptest::prelude::*;
 
@@ -156,7 +157,7 @@ impl List {
 proptest! {
     #![proptest_config(config(150))]
 
-    /// With more than 64 slices they are no longer few.
+    /// More than 64 are no longer few: they are too short.
     #[test]
     fn a_list_is_copied_as_if_it_were_one_slice(
         list in prop_oneof![list(3 * SLOT + 1, 12), list(2000, 80)],
@@ -187,6 +188,23 @@ proptest! {
             drop(device);
             assert_nothing_is_left(&emulator);
         }
+    }
+}
+
+/// More than 64 slices that are long, down, with empty ones among them.
+#[test]
+fn a_team_shares_the_chunks_of_many_long_slices() {
+    install_team(3);
+    let before = [Before::Slice, Before::Gap, Before::Slice, Before::Buffer];
+    let length = |n: usize| if n % 7 == 3 { 0 } else { 70_000 + 257 * n };
+    let slices = (0..100).map(|n| (length(n), before[n % 4])).collect();
+    let list = List { slices, seed: 5 };
+    for execution in [Execution::Random, Execution::Lazy] {
+        let emulator = Emulator::builder().execution(execution).seed(3).build();
+        let device = device_of(&emulator, 0, Staging::new());
+        list.check(&emulator, &device, Route::BatchCall);
+        drop(device);
+        assert_nothing_is_left(&emulator);
     }
 }
 
