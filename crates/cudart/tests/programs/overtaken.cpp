@@ -1,12 +1,14 @@
 // Pageable memory is uploaded after the host function that fills it. With WAITS in its environment
-// the program waits for the function. With BATCH the upload is a batch whose source is read in
-// stream order, which is right; with EARLY, too, there is no function, and the program writes to
-// that source after the call.
+// the program waits for the function. With HELD_UP the system holds the thread up before the
+// upload, as where it reads a page of the program from a disk. With BATCH the upload is a batch
+// whose source is read in stream order, which is right; with EARLY, too, there is no function, and
+// the program writes to that source after the call.
 #include "cuda.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -15,6 +17,14 @@ constexpr std::size_t bytes = 10000;
 
 void fill(void* memory) {
   std::memset(memory, 2, bytes);
+}
+
+// The caller of vfork cannot be interrupted until the child ends.
+void hold_up() {
+  if (vfork() == 0) {
+    usleep(20000);
+    _exit(0);
+  }
 }
 
 } // namespace
@@ -30,6 +40,7 @@ int main() {
   std::vector<unsigned char> source(bytes, 1);
   if (early) fill(source.data());
   else OK(cudaLaunchHostFunc(stream, fill, source.data()));
+  if (std::getenv("HELD_UP")) hold_up();
   if (waits) OK(cudaStreamSynchronize(stream));
   if (batch) {
     void* to[] = {device};

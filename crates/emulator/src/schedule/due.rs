@@ -5,7 +5,8 @@
 //!
 //! * a thread waits for something that is not complete, or asks for it;
 //! * or the program rests: there was no call for a while, in which the thread that made the last
-//!   one has slept or computed. It may be waiting for a signal that only the function gives.
+//!   one has slept or computed. It may be waiting for a signal that only the function gives. A
+//!   thread that the system holds up, such as for a page from a disk, does not rest.
 //!
 //! In a program that makes its calls from one thread, without a rest, they always run during the
 //! same calls.
@@ -48,7 +49,8 @@ impl Activity {
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
         // The state follows the name, which is in parentheses and may have some itself.
         let state = stat.rsplit_once(") ")?.1;
-        Some(Activity { computed, asleep: !state.starts_with('R') })
+        // R: it runs, or could. D: it waits for the system, and no signal ends that.
+        Some(Activity { computed, asleep: !state.starts_with(['R', 'D']) })
     }
 }
 
