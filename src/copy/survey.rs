@@ -104,31 +104,24 @@ impl<'a> Findings<'a> {
         self.unordered |= other.unordered;
     }
 
-    /// Counts the entries in `part`, and returns whether one is page-locked.
-    fn count(&mut self, entries: &[Entry<'_>], part: Range<usize>, sums: &Sums) -> bool {
-        let mut counts = Counts::of::<false>(entries, part.clone(), sums);
-        if counts.has_pinned {
-            counts = Counts::of::<true>(entries, part, sums);
-        }
+    /// Counts the entries in `part`.
+    fn count(&mut self, entries: &[Entry<'_>], part: Range<usize>, sums: &Sums) {
+        let counts = match are_pinned(entries) {
+            true => Counts::of::<true>(entries, part, sums),
+            false => Counts::of::<false>(entries, part, sums),
+        };
         self.group.join(counts.group);
         self.has_pieces |= counts.has_pieces;
         self.borrowed |= counts.borrowed;
         self.unordered |= counts.unordered;
-        counts.has_pinned
     }
 
-    /// Finds the buffers of the entries in `part`, on the host only if one may be page-locked.
-    fn look_at_buffers(
-        &mut self,
-        door: Door<'_>,
-        entries: &[Entry<'a>],
-        part: Range<usize>,
-        may_be_pinned: bool,
-    ) {
+    /// Finds the buffers of the entries in `part`.
+    fn look_at_buffers(&mut self, door: Door<'_>, entries: &[Entry<'a>], part: Range<usize>) {
         let keeps = entries.len() >= MANY && !self.too_many;
         let most = REGIONS.min(self.regions.len() + REGIONS_OF_A_PART);
         self.look_at_side::<DEVICE>(door, entries, part.clone(), keeps.then_some(most));
-        if may_be_pinned {
+        if are_pinned(entries) {
             self.look_at_side::<HOST>(door, entries, part, keeps.then_some(most));
         }
     }
@@ -187,14 +180,13 @@ impl<'a> Findings<'a> {
 /// What is counted of some entries.
 struct Counts {
     group: Group,
-    has_pinned: bool,
     has_pieces: bool,
     borrowed: bool,
     unordered: bool,
 }
 
 impl Counts {
-    /// Counts the entries in `part`; if not `PINNED`, as if none were page-locked.
+    /// Counts the entries in `part`. They are page-locked if `PINNED`.
     fn of<const PINNED: bool>(entries: &[Entry<'_>], part: Range<usize>, sums: &Sums) -> Self {
         let before = part.start.checked_sub(1).map(|before| &entries[before]);
         // After an empty entry the order is unknown.
@@ -209,8 +201,8 @@ impl Counts {
             sums.set(index, sum);
             group.join(Group { entries: sum.parts, runs, bytes: sum.bytes });
         }
-        let Pass { has_pinned, has_pieces, borrowed, unordered, .. } = pass;
-        Counts { group, has_pinned, has_pieces, borrowed, unordered }
+        let Pass { has_pieces, borrowed, unordered, .. } = pass;
+        Counts { group, has_pieces, borrowed, unordered }
     }
 }
 
@@ -219,7 +211,6 @@ impl Counts {
 struct Pass<'e, 'a, const PINNED: bool> {
     /// The last entry that was not empty.
     before: Option<&'e Entry<'a>>,
-    has_pinned: bool,
     has_pieces: bool,
     borrowed: bool,
     unordered: bool,
@@ -236,26 +227,24 @@ impl<'e, 'a, const PINNED: bool> Pass<'e, 'a, PINNED> {
         let continues = end == first.ptr() && home == first.home();
         // How many are not empty, follow the one before on the device, and do so on both sides.
         let (mut bytes, mut parts, mut next, mut follow) = (0, 0, 0, 0);
-        let (mut has_pinned, mut borrowed, mut unordered) = (false, false, false);
+        let (mut has_pieces, mut borrowed, mut unordered) = (false, false, false);
         for entry in summed.iter().filter(|entry| entry.bytes() > 0) {
             let device = &entry.device;
             unordered |= device.ptr() < end;
             borrowed |= device.is_borrowed();
-            has_pinned |= entry.is_pinned();
             let next_to = (end == device.ptr()) & (home == device.home());
             next += usize::from(next_to);
             if PINNED {
-                let is_pinned = entry.is_pinned();
-                let on_host = !is_pinned || before.is_some_and(|it| it.is_followed_by(entry));
-                follow += usize::from(next_to && on_host);
-                self.has_pieces |= is_pinned && entry.has_pieces();
+                let on_host = || before.is_some_and(|it| it.is_followed_by(entry));
+                follow += usize::from(next_to && on_host());
+                has_pieces |= entry.has_pieces();
             }
             parts += 1;
             bytes += entry.bytes();
             (end, home, before) = (device.end(), device.home(), Some(entry));
         }
         self.before = before;
-        self.has_pinned |= has_pinned;
+        self.has_pieces |= has_pieces;
         self.borrowed |= borrowed;
         self.unordered |= unordered;
         let is_whole = parts == SUMMED && next - usize::from(continues) == SUMMED - 1;
@@ -271,11 +260,12 @@ impl<'a> Survey<'a> {
     ///
     /// An entry belongs to another device or driver than the stream.
     pub(super) fn of(door: Door<'_>, entries: &[Entry<'a>]) -> Result<(Self, Vec<Region<'a>>)> {
+        debug_assert!(entries.iter().all(|entry| entry.is_pinned() == are_pinned(entries)));
         let many = entries.len() >= MANY;
         let sums = Sums::new(if many { entries.len() / SUMMED } else { 0 });
         let found = find(door, entries, &|found, part| {
-            let is_pinned = found.count(entries, part.clone(), &sums);
-            found.look_at_buffers(door, entries, part, is_pinned);
+            found.count(entries, part.clone(), &sums);
+            found.look_at_buffers(door, entries, part);
         })?;
         let regions = (many && !found.too_many).then(|| joined(found.regions));
         let used_elsewhere = match &regions {
@@ -306,10 +296,14 @@ impl<'a> Survey<'a> {
             }
             return Ok(used_elsewhere(door, regions));
         }
-        let look =
-            |found: &mut Findings<'a>, part| found.look_at_buffers(door, entries, part, true);
+        let look = |found: &mut Findings<'a>, part| found.look_at_buffers(door, entries, part);
         Ok(find(door, entries, &look)?.used_elsewhere)
     }
+}
+
+/// Whether the entries are page-locked: of one copy, either all are or none.
+fn are_pinned(entries: &[Entry<'_>]) -> bool {
+    entries.first().is_some_and(Entry::is_pinned)
 }
 
 /// Runs `look` over all entries, and joins what it finds.

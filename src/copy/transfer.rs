@@ -58,6 +58,8 @@ pub(crate) struct Transfer<'e, 'a> {
 }
 
 impl<'e, 'a> Transfer<'e, 'a> {
+    /// The host memory of all entries is of one kind: page-locked, or not.
+    ///
     /// # Errors
     ///
     /// An entry belongs to another device or driver than the stream.
