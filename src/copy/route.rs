@@ -1,8 +1,7 @@
 //! The rules that choose the route of a batch.
 //!
 //! Figures: the grid `batch.route` (1 to 10,000 blocks of 64 bytes to 1 MiB, both directions,
-//! pageable and page-locked memory) of `docs/measured/2026-11-28-nvidia-h200-lists.json`, and the
-//! `lists` there.
+//! pageable and page-locked memory) of `docs/measured/2026-11-29-nvidia-h200.json`.
 //!
 //! * One run is one copy: 8 to 9 us, where a kernel takes 16.
 //! * Few runs: the copy engine costs 1.3 us for each run in a batch call and 2.5 us in a loop of
@@ -13,9 +12,7 @@
 //!   for others. Out of page-locked memory the copy engine pauses between two runs, for 0.45 us. So
 //!   with 128 KiB a run the kernel pays off at 30 runs, and with 1 MiB never.
 //!
-//! By that grid the route of these rules takes at most 1.08 times as long as the fastest one. In
-//! the run itself 10 blocks of 16 KiB still came down by the kernel, which takes 1.27 times as long
-//! as the batch call.
+//! On that grid the route of these rules takes at most 1.07 times as long as the fastest one.
 
 use std::fmt;
 
