@@ -110,8 +110,8 @@ impl Drop for FailGuard<'_> {
 }
 
 impl<'e, 'a> Chunks<'e, 'a> {
-    /// Whether a copy by that route can be cut into chunks: few entries of memory, and no kernel
-    /// moves them.
+    /// Whether a copy by that route can be cut into chunks: entries of memory that are few, or long
+    /// enough, and no kernel moves them.
     pub(super) fn are_for(transfer: &Transfer<'_, '_>, route: Route) -> bool {
         let entries = transfer.entries;
         let few = match transfer.direction {

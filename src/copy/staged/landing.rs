@@ -1,4 +1,4 @@
-//! A download of few slices that is too short to hide its beginning and its end.
+//! A download of few slices, or of long ones, that is too short to hide its beginning and its end.
 //!
 //! Of a long download the waits between portions are hidden: the device copies the next ones
 //! meanwhile. In one of some hundred KiB they are what it takes. Here the calling thread enqueues
@@ -43,8 +43,8 @@ struct Enqueued<'e> {
 }
 
 impl Engine {
-    /// Whether a download goes this way: few slices of memory, and not so long that their
-    /// portions fill slots.
+    /// Whether a download goes this way: few or long slices of memory, together not so long that
+    /// their portions fill slots.
     pub(super) fn lands(&self, transfer: &Transfer<'_, '_>, route: Route) -> bool {
         transfer.direction == Direction::Down
             && transfer.survey.group.bytes < 8 * self.options.slot_bytes

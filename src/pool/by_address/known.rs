@@ -9,7 +9,8 @@
 //! * A slab enters the index before its first block is given out. It leaves the index after its
 //!   last block has come back for good, and before its memory is released.
 //! * So every address in memory that a pool has given out is found. An address in other memory is
-//!   not: while a slab is in the index, no other memory lies at its addresses.
+//!   not: while a slab is in the index, no other memory lies at its addresses. But where other
+//!   memory ends, a slab may begin: so no block is found for an empty range, which borrows nothing.
 //! * A forked child has an index of its own, without the slabs of its parent: their memory does not
 //!   exist there.
 
@@ -45,7 +46,7 @@ impl Drop for Known {
 }
 
 /// The block in which the `bytes` bytes at `address` lie: of any pool of the driver. `None` if they
-/// do not lie in a pool's memory, or lie in several blocks. Takes no lock.
+/// do not lie in a pool's memory, or lie in several blocks, or if there are none. Takes no lock.
 ///
 /// # Safety
 ///
@@ -56,6 +57,9 @@ pub(crate) unsafe fn block_at<'a>(
     bytes: usize,
     context: &Context,
 ) -> Option<PinnedBytes<'a>> {
+    if bytes == 0 {
+        return None;
+    }
     let address = address.addr();
     let slab = INDEX.get().find(address)?;
     let (number, offset) = ((address - slab.begin) / slab.each, (address - slab.begin) % slab.each);

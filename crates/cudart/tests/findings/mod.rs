@@ -97,6 +97,9 @@ fn rule_04_a_host_function_that_writes_to_a_source_is_found_in_every_run() {
         let run = app.with("lazy", seed, &[("HELD_UP", "1")]);
         assert_eq!(run.kinds().first(), Some(&"SourceChanged"), "{run:?}");
     }
+    // It ends.
+    let run = app.with("lazy", 1, &[("HELD_UP", "1"), ("FOREVER", "1")]);
+    assert_eq!((run.status, &*run.stdout), (Some(0), "2 2\n"), "{run:?}");
 }
 
 #[test]

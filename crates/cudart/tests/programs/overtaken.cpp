@@ -1,8 +1,9 @@
 // Pageable memory is uploaded after the host function that fills it. With WAITS in its environment
 // the program waits for the function. With HELD_UP the system holds the thread up before the
-// upload, as where it reads a page of the program from a disk. With BATCH the upload is a batch
-// whose source is read in stream order, which is right; with EARLY, too, there is no function, and
-// the program writes to that source after the call.
+// upload, as where it reads a page of the program from a disk; with FOREVER, too, until the
+// function has run. With BATCH the upload is a batch whose source is read in stream order, which is
+// right; with EARLY, too, there is no function, and the program writes to that source after the
+// call.
 #include "cuda.h"
 
 #include <cstdio>
@@ -20,9 +21,10 @@ void fill(void* memory) {
 }
 
 // The caller of vfork cannot be interrupted until the child ends.
-void hold_up() {
+void hold_up(const volatile unsigned char* source, bool forever) {
   if (vfork() == 0) {
-    usleep(20000);
+    do usleep(20000);
+    while (forever && *source != 2);
     _exit(0);
   }
 }
@@ -40,7 +42,7 @@ int main() {
   std::vector<unsigned char> source(bytes, 1);
   if (early) fill(source.data());
   else OK(cudaLaunchHostFunc(stream, fill, source.data()));
-  if (std::getenv("HELD_UP")) hold_up();
+  if (std::getenv("HELD_UP")) hold_up(source.data(), std::getenv("FOREVER"));
   if (waits) OK(cudaStreamSynchronize(stream));
   if (batch) {
     void* to[] = {device};

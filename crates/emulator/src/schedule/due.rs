@@ -6,7 +6,7 @@
 //! * a thread waits for something that is not complete, or asks for it;
 //! * or the program rests: there was no call for a while, in which the thread that made the last
 //!   one has slept or computed. It may be waiting for a signal that only the function gives. A
-//!   thread that the system holds up, such as for a page from a disk, does not rest.
+//!   thread that the system holds up, such as for a page from a disk, rests only if that lasts.
 //!
 //! In a program that makes its calls from one thread, without a rest, they always run during the
 //! same calls.
@@ -20,6 +20,9 @@ pub(crate) const LOOK: Duration = Duration::from_micros(500);
 /// For how long that thread may compute until its next call.
 const COMPUTES: Duration = Duration::from_millis(2);
 
+/// How many looks in a row find a thread held up until it counts as resting: those of a second.
+const HELD_UP: u32 = 2000;
+
 /// What the host thread has seen of the thread of the last call.
 #[derive(Debug, Default)]
 pub(crate) struct Look {
@@ -27,12 +30,23 @@ pub(crate) struct Look {
     /// At the first look, and at the last one.
     first: Option<Activity>,
     last: Option<Activity>,
+    /// How many looks before the last one saw the same.
+    alike: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Activity {
     computed: Duration,
-    asleep: bool,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It runs, or could.
+    Runs,
+    /// The system holds it up: it reads a page, or waits for the child of `vfork`.
+    HeldUp,
+    Sleeps,
 }
 
 impl Activity {
@@ -48,9 +62,12 @@ impl Activity {
         let computed = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
         let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
         // The state follows the name, which is in parentheses and may have some itself.
-        let state = stat.rsplit_once(") ")?.1;
-        // R: it runs, or could. D: it waits for the system, and no signal ends that.
-        Some(Activity { computed, asleep: !state.starts_with(['R', 'D']) })
+        let state = match stat.rsplit_once(") ")?.1.as_bytes() {
+            [b'R', ..] => State::Runs,
+            [b'D', ..] => State::HeldUp,
+            _ => State::Sleeps,
+        };
+        Some(Activity { computed, state })
     }
 }
 
@@ -95,14 +112,19 @@ impl Machine {
         let now = Activity::of(self.due.thread);
         let (first, last) = (*look.first.get_or_insert_with(|| now_or_gone(now)), look.last);
         look.last = now;
+        look.alike = if now == last { look.alike + 1 } else { 0 };
         self.due.now = now.is_none_or(|now| {
-            let sleeps = now.asleep && last == Some(now);
-            sleeps || now.computed.saturating_sub(first.computed) >= COMPUTES
+            let rests = match now.state {
+                State::Runs => false,
+                State::Sleeps => look.alike > 0,
+                State::HeldUp => look.alike >= HELD_UP,
+            };
+            rests || now.computed.saturating_sub(first.computed) >= COMPUTES
         });
         self.due.now
     }
 }
 
 fn now_or_gone(now: Option<Activity>) -> Activity {
-    now.unwrap_or(Activity { computed: Duration::ZERO, asleep: true })
+    now.unwrap_or(Activity { computed: Duration::ZERO, state: State::Sleeps })
 }

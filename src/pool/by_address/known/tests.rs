@@ -37,6 +37,20 @@ fn an_address_lies_in_a_slab_from_its_first_byte_to_its_last() {
     assert_eq!(index.find(4 * 4096), Some(second));
 }
 
+/// Its address may be the end of memory that has nothing to do with the pool.
+#[cfg(feature = "emulated")]
+#[test]
+fn an_empty_range_lies_in_no_block() -> crate::Result<()> {
+    let device = crate::Device::emulated()?;
+    let pool = crate::PinnedPool::builder(&device).build()?;
+    let buffer = pool.alloc::<u8>(100)?;
+    // SAFETY: the buffer lives.
+    let is_found =
+        |bytes| unsafe { super::block_at(buffer.as_ptr(), bytes, device.context()).is_some() };
+    assert_eq!([1, 100, 0].map(is_found), [true, true, false]);
+    Ok(())
+}
+
 #[test]
 fn it_agrees_with_a_map_whatever_comes_and_goes() {
     let index = Index::default();
