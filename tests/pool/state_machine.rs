@@ -369,6 +369,7 @@ impl Machine {
         self.live.clear();
         let mut waiting = std::mem::take(&mut self.waiting);
         if self.forgotten > 0 {
+            self.has_withdrawn |= !waiting.is_empty();
             waiting.clear();
         }
         // A served request holds a block that another may wait for.
