@@ -319,12 +319,15 @@ fn page_locked_memory_that_a_graph_uses_is_not_freed_before_the_graph() {
 
 #[test]
 fn pageable_memory_that_is_unmapped_before_a_launch_is_found_and_crashes_nothing() {
-    let (protection, flags) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // Far from where the system puts mappings by itself: one of another test must not take the
+    // place.
+    let place = std::ptr::without_provenance_mut(0x1000_0000_0000);
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
     for (gpu, writes) in faces().map(|gpu| (gpu, false)).chain(faces().map(|gpu| (gpu, true))) {
         let (on, memory) = (stream(&gpu), gpu.malloc(BYTES).unwrap());
         // SAFETY: a fresh mapping.
-        let host = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, protection, flags, -1, 0) };
+        let host = unsafe { libc::mmap(place, BYTES, protection, flags, -1, 0) };
         assert_ne!(host, libc::MAP_FAILED);
         let (to, from) = if writes { (host, memory) } else { (memory, host) };
         let graph = captured(&gpu, on, || {
