@@ -1,9 +1,10 @@
 //! Finds out how far a stream has got, with few queries.
 //!
 //! A query of a completed event costs as much as a small copy (`cudaEventQuery` on an H100's host:
-//! 1.25 us; of a pending one, 0.13 us), so `advance` does not query position by position.
-//! Completion along a stream is monotone, except between events recorded at the same moment. A
-//! wrong guess costs a query, never a wrong answer: only what a completed event covers is retired.
+//! 1.25 us; of a pending one, 0.13 us), so `advance` does not query position by position, and
+//! begins at the newest. Completion along a stream is monotone, except between events recorded at
+//! the same moment. A wrong guess costs a query, never a wrong answer: only what a completed event
+//! covers is retired.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,10 +18,10 @@ use crate::error::{CudaCode, Result};
 const ASKING: &str = "asking how far a stream is";
 
 impl Timeline {
-    /// Retires what is complete. Does not block. A stream that is stuck at its oldest event costs
-    /// one query. Otherwise the number of queries is logarithmic in the number of pending
-    /// positions: the search steps from the oldest event in doubling steps up to a pending one,
-    /// then bisects.
+    /// Retires what is complete. Does not block. If all is complete, that costs one query.
+    /// Otherwise the number of queries is logarithmic in the number of pending positions: the
+    /// search goes back from the newest event, in steps that grow, to a completed one, then
+    /// bisects.
     ///
     /// If all events are complete, it looks at the open group. On a private stream it records an
     /// event for the group and queries it. An exposed stream may be captured at any moment: there
@@ -33,33 +34,33 @@ impl Timeline {
     /// What `cudaEventQuery`, `cudaStreamQuery` or `cudaStreamIsCapturing` reports.
     pub(crate) fn advance(&self) -> Result<()> {
         // Positions that other threads submit from now on are ignored, so the loop ends.
-        let mut limit = self.recorded.load(Ordering::Acquire);
-        if self.retired.load(Ordering::Acquire) >= limit {
+        let newest = self.recorded.load(Ordering::Acquire);
+        if self.retired.load(Ordering::Acquire) >= newest {
             return Ok(());
         }
         const OPERATION: &str = "PinnedPool::alloc";
         let Ok(driver) = self.context.driver(OPERATION) else { return Ok(()) };
-        let mut step = Some(1);
+        // What is complete lies below `limit`, or is retired.
+        let (mut limit, mut back) = (newest, Some(1));
         loop {
             let event = self.event_near(|marks| {
-                let first = marks.first();
-                let ahead = step.map_or(limit.saturating_sub(first) / 2, |step: u64| step - 1);
-                (first.saturating_add(ahead), limit)
+                let middle = marks.first().midpoint(limit);
+                (back.map_or(middle, |back: u64| limit.saturating_sub(back)), limit)
             });
             let Some((position, event)) = event else { break };
             match ask(driver, &event) {
                 Ok(Poll::Done) => {
                     self.complete(position);
-                    step = step.map(|step| step.saturating_mul(2));
+                    back = None;
                 }
                 Ok(Poll::NotReady) => {
                     limit = position;
-                    step = None;
+                    back = back.map(|back| back.saturating_mul(4));
                 }
                 Err(code) => return Err(self.context.error(code, "cudaEventQuery", ASKING)),
             }
         }
-        let all_complete = step.is_some();
+        let all_complete = limit == newest;
         let open = self.lock().open();
         if !all_complete || open.is_empty() {
             return Ok(());

@@ -141,6 +141,28 @@ fn a_request_is_served() {
     });
 }
 
+/// A request waits while a thread looks which of its blocks in flight are free.
+#[test]
+fn a_request_gets_a_block_that_another_thread_settles() {
+    explore(3, || {
+        let pool = Pool::new(1, true);
+        let stream = Arc::new(Timeline::new());
+        let buffer = pool.try_alloc().expect("it is free");
+        buffer.used_by(&stream, 0);
+        drop(buffer);
+        stream.finish(1);
+        let waiting = pool.request();
+        let keeper = spawn(&pool, |pool| pool.keep());
+        drop(pool.try_alloc());
+        keeper.join().unwrap();
+        drop(pool.wait(&waiting));
+        drop(waiting);
+        pool.assert_complete();
+        end_of_thread();
+        pool.end();
+    });
+}
+
 /// A request is withdrawn while it is served: the block is not lost.
 #[test]
 fn a_withdrawn_request_loses_no_block() {

@@ -10,6 +10,7 @@
 //! | `budget` | requests wait in order; those that cannot be served get the reason |
 //! | `requests` | requests that are withdrawn, forgotten or polled late hold up no other |
 //! | `lost_memory` | requests that only lost memory could serve end at once |
+//! | `in_flight` | a thread finds the blocks again that it dropped in flight |
 //! | `growth` | what the system refuses in one call comes in parts; lack of memory is an error |
 //! | `giving_back` | memory goes back to the system, whatever is dropped, on any thread |
 //! | `stress` | many threads, blocks that change hands, threads that die |
@@ -28,6 +29,7 @@ mod events;
 mod faults;
 mod giving_back;
 mod growth;
+mod in_flight;
 mod lost_memory;
 mod page_locked;
 mod program;

@@ -37,8 +37,6 @@ pub(crate) struct Books {
     pub(crate) last_request: Instant,
     /// When blocks in flight were last checked without a request.
     pub(crate) looked_at: Instant,
-    /// How many bytes were still free after the keeper last gave memory back.
-    pub(crate) kept_bytes: usize,
     /// The keeper is page-locking memory.
     pub(crate) growing: bool,
     /// The most that the system registers in one call, as far as growths have found out.
@@ -63,7 +61,6 @@ impl Books {
             keeper_runs: false,
             last_request: now,
             looked_at: now,
-            kept_bytes: 0,
             growing: false,
             largest_part: usize::MAX,
             frugal: false,
@@ -138,9 +135,9 @@ impl Books {
     /// How much free memory the pool should give back by its own options. `None` also if it tried
     /// and hardly anything has been freed since.
     pub(crate) fn excess(&self, options: &Options) -> Option<usize> {
-        let free = self.store.free_bytes;
+        let (free, least) = (self.store.free_bytes, self.store.least_free_bytes);
         let (high, low) = options.watermarks?;
-        let worth = !self.closed && free > self.kept_bytes + self.kept_bytes / 8;
+        let worth = !self.closed && free > least + least / 8;
         (worth && free > high).then(|| free - low)
     }
 

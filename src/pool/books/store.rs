@@ -148,6 +148,8 @@ pub(crate) struct Store {
     vacant: Vec<usize>,
     /// Bytes of free blocks.
     pub(crate) free_bytes: usize,
+    /// The fewest since the keeper last tried to give memory back.
+    pub(crate) least_free_bytes: usize,
 }
 
 impl Store {
@@ -247,6 +249,7 @@ impl Store {
         };
         stock.free -= 1;
         self.free_bytes -= stock.size.bytes;
+        self.least_free_bytes = self.least_free_bytes.min(self.free_bytes);
         Some(block)
     }
 
@@ -347,7 +350,7 @@ impl Store {
     /// for a size of a class, as large as all memory of that size so far, but at most 8 MiB and a
     /// sixteenth of the budget.
     pub(crate) fn growth(&self, size: Size, frugal: bool) -> usize {
-        const SMALLEST_SLAB: usize = 64 << 10;
+        const SMALLEST_SLAB: usize = 256 << 10;
         let limit = LEAST_PART.min(self.budget / 16);
         let blocks = self.by_size.get(&size).map_or(0, |&stock| self.stocks[stock].blocks);
         let present = blocks * size.bytes;
@@ -410,6 +413,7 @@ impl Store {
             stock.with_free.remove(&home);
             taken.push(slab);
         }
+        self.least_free_bytes = self.least_free_bytes.min(self.free_bytes);
         taken
     }
 

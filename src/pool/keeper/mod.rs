@@ -219,7 +219,7 @@ impl Core {
         let now = Instant::now();
         if let Some(excess) = books.excess(&self.options) {
             let slabs = books.take_empty(excess, None);
-            books.kept_bytes = books.store.free_bytes;
+            books.store.least_free_bytes = books.store.free_bytes;
             if !slabs.is_empty() {
                 return Step::Release(slabs);
             }
@@ -264,7 +264,7 @@ impl Core {
         match grown {
             Ok((memory, fallbacks)) => {
                 books.frugal = false;
-                books.kept_bytes = 0;
+                books.store.least_free_bytes = 0;
                 if fallbacks.in_parts {
                     books.largest_part = memory.seam();
                 }

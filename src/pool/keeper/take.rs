@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::ptr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ impl Patience {
 /// Where a block may be if it is not free in the books.
 struct Elsewhere {
     in_flight: bool,
-    /// A thread keeps it.
+    /// Another thread keeps it.
     kept: bool,
 }
 
@@ -74,13 +75,21 @@ impl Core {
         if let Some(block) = size.class().and_then(|class| self.hit(class)) {
             return Some(block);
         }
-        if let Some(cache) = &cache {
-            self.post_all(cache);
-        }
         let mut elsewhere = match self.take_shared(size, cache.as_deref()) {
             Ok(block) => return Some(block),
             Err(elsewhere) => elsewhere,
         };
+        if let Some(cache) = &cache
+            && self.settle(cache)
+        {
+            if let Some(block) = size.class().and_then(|class| self.hit(class)) {
+                return Some(block);
+            }
+            elsewhere = match self.take_shared(size, Some(cache)) {
+                Ok(block) => return Some(block),
+                Err(elsewhere) => elsewhere,
+            };
+        }
         if elsewhere.in_flight {
             self.retire();
             elsewhere = match self.take_shared(size, cache.as_deref()) {
@@ -104,9 +113,10 @@ impl Core {
     /// for it.
     fn take_shared(&self, size: Size, cache: Option<&Cache>) -> Result<BlockRef, Elsewhere> {
         let mut books = self.lock();
+        let is_own = |other: &Arc<Cache>| cache.is_some_and(|own| ptr::eq(own, &raw const **other));
         let elsewhere = |books: &Books| Elsewhere {
             in_flight: books.store.parked.blocks > 0,
-            kept: books.caches.iter().any(|cache| cache.may_have(size)),
+            kept: books.caches.iter().any(|cache| !is_own(cache) && cache.may_have(size)),
         };
         let queue = &books.queue;
         if queue.first_is_alone() || queue.has(size) {

@@ -6,8 +6,8 @@
 //!     shelf 1    512 B:                   freed last is allocated next: it is the likeliest to be
 //!     ...                                 in the processor's caches
 //!     shelf 79   1 MiB:  [o .]
-//!     outbox             [o o o o]        freed, but a device may still use them: they go to the
-//!                                         books in batches
+//!     outbox             [o o o o]        freed, but a device may still use them: if a shelf is
+//!                                         empty, free ones go there; if full, all to the books
 //! ```
 //!
 //! This file has the work under the pool's lock. The hit itself is in `hit.rs`.
@@ -188,9 +188,31 @@ impl Cache {
             return Vec::new();
         }
         self.posted.store(0, Relaxed);
-        self.shelves.iter().for_each(|shelf| shelf.posted.store(0, Relaxed));
         // SAFETY: the caller's precondition.
-        unsafe { &mut *self.outbox.get() }.take_all()
+        let blocks = unsafe { &mut *self.outbox.get() }.take_all();
+        for class in blocks.iter().filter_map(|block| block.class) {
+            self.shelves[usize::from(class)].posted.store(0, Relaxed);
+        }
+        blocks
+    }
+
+    /// Puts a block of `class` into the outbox, or returns it if that is full.
+    ///
+    /// # Safety
+    ///
+    /// * The caller may touch the outbox (first invariant).
+    #[inline]
+    pub(crate) unsafe fn post(&self, class: usize, block: BlockRef) -> Result<(), BlockRef> {
+        // SAFETY: the caller's precondition.
+        let outbox = unsafe { &mut *self.outbox.get() };
+        if outbox.is_full() {
+            return Err(block);
+        }
+        outbox.push(block);
+        let posted = &self.shelves[class].posted;
+        posted.store(posted.load(Relaxed) + 1, Relaxed);
+        self.posted.store(outbox.len() as u64, Relaxed);
+        Ok(())
     }
 
     /// How many allocations the owner has had from here.

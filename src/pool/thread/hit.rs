@@ -60,17 +60,8 @@ impl Core {
     pub(crate) fn post(&self, class: usize, block: BlockRef) -> Result<(), BlockRef> {
         // SAFETY: nothing here keeps a cache or ends the thread.
         let Some(inside) = (unsafe { self.enter() }) else { return Err(block) };
-        let cache = inside.0;
         // SAFETY: the owner is in its lane.
-        let outbox = unsafe { &mut *cache.outbox.get() };
-        if outbox.is_full() {
-            return Err(block);
-        }
-        outbox.push(block);
-        let posted = &cache.shelves[class].posted;
-        posted.store(posted.load(Relaxed) + 1, Relaxed);
-        cache.posted.store(outbox.len() as u64, Relaxed);
-        Ok(())
+        unsafe { inside.0.post(class, block) }
     }
 }
 

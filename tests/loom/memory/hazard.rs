@@ -23,6 +23,10 @@ impl Hazards {
         self.0.lock().is_none()
     }
 
+    pub fn is_used_elsewhere(&self, stream: &Arc<Timeline>) -> bool {
+        self.0.lock().as_ref().is_some_and(|(used, _)| !Arc::ptr_eq(used, stream))
+    }
+
     pub fn all_complete(&self) -> bool {
         let mut used = self.0.lock();
         if used.as_ref().is_some_and(|(stream, position)| stream.is_retired(*position)) {
