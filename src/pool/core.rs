@@ -4,8 +4,8 @@
 //!   alloc ---> this thread's cache (hit.rs) --------------------------------------> block
 //!                | empty, or the gate is closed
 //!                v
-//!              the books (take.rs): free blocks; blocks that devices are done with -> block
-//!                | nothing
+//!              the books (take.rs): free blocks; then blocks that devices are done with, first
+//!                | nothing           those that this thread has dropped ------------> block
 //!                v
 //!              the queue, for which the keeper works (keeper): it page-locks and
 //!              releases memory, and looks for blocks that devices are done with -> block, or error

@@ -40,7 +40,7 @@ impl Timeline {
         }
         const OPERATION: &str = "PinnedPool::alloc";
         let Ok(driver) = self.context.driver(OPERATION) else { return Ok(()) };
-        // What is complete lies below `limit`, or is retired.
+        // What is still to be found complete lies below `limit`.
         let (mut limit, mut back) = (newest, Some(1));
         loop {
             let event = self.event_near(|marks| {

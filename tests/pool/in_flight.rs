@@ -1,12 +1,13 @@
 //! Blocks whose buffers were dropped while a device used them, and the thread that dropped them.
 
 use std::sync::Mutex;
+use std::thread;
 
 use pinlane::driver::Call;
 use pinlane::emulated::{Execution, Fault};
 use pinlane::{CudaCode, DeviceBuf, PinnedPool, Stream};
 
-use crate::support::{LEN, Rig};
+use crate::support::{LEN, Rig, eventually, watched};
 use crate::{assert_adds_up, assert_counts_add_up};
 
 /// More blocks than a thread posts before they all go to the pool.
@@ -23,24 +24,29 @@ fn elsewhere(pool: &PinnedPool) -> u64 {
     stats.hits - stats.thread_hits + stats.misses
 }
 
-/// A thread that uploads in a loop gets its own blocks back, without the pool's lists and without
-/// growth.
+/// All blocks of a slab go round, of whatever size they are: fewer than a thread posts at a time,
+/// or some more than a multiple of that.
 #[test]
-fn a_loop_of_uploads_uses_the_blocks_of_its_thread() {
-    let rig = Rig::new(Execution::Eager, 0, 1024);
-    let mut gpu = rig.gpu();
-    let mut uploads = || (0..MANY).for_each(|_| upload_and_drop(&rig.pool, &rig.stream, &mut gpu));
-    // Until every block of the slab has been used.
-    (0..2).for_each(|_| uploads());
-    let (before, calls) = (elsewhere(&rig.pool), rig.emulator.calls(Call::EventQuery));
-    (0..20).for_each(|_| uploads());
-    assert_eq!(elsewhere(&rig.pool), before);
-    // The open group of small copies takes one more query.
-    let queries = rig.emulator.calls(Call::EventQuery) - calls;
-    assert!(queries <= 20 * MANY as u64 / 6, "{queries} queries");
-    assert_eq!(rig.pool.stats().growths.count, 1);
-    drop(gpu);
-    rig.assert_nothing_is_left();
+fn all_blocks_of_a_slab_go_round() {
+    for bytes in [256, 1280, 3584, 4096, 7168, 7680, 16_384, 65_536] {
+        let rig = Rig::new(Execution::Eager, 0, 1 << 16);
+        let mut gpu = rig.device.alloc::<u8>(bytes).unwrap();
+        let mut upload = || {
+            let host = rig.pool.alloc::<u8>(bytes).unwrap();
+            rig.stream.upload(&host, &mut gpu).unwrap();
+        };
+        (0..2048).for_each(|_| upload());
+        let (before, calls) = (elsewhere(&rig.pool), rig.emulator.calls(Call::EventQuery));
+        (0..2048).for_each(|_| upload());
+        let (hits, queries) =
+            (elsewhere(&rig.pool) - before, rig.emulator.calls(Call::EventQuery) - calls);
+        let blocks = (256 << 10) / bytes as u64;
+        assert!(queries <= 3 * 2048 / blocks.min(64) + 16, "{bytes}: {queries} queries");
+        assert!(hits <= 2048 / 16 + 16, "{bytes}: {hits} hits elsewhere");
+        assert_eq!(rig.pool.stats().growths.count, 1, "{bytes}");
+        drop(gpu);
+        rig.assert_nothing_is_left();
+    }
 }
 
 /// Without a query the thread cannot know that its blocks are free. The pool asks again.
@@ -77,26 +83,42 @@ impl Drop for Busy {
     }
 }
 
-/// A thread finds out that its blocks are free, which ends the last stream that used them, and with
-/// it what the caller gave to the stream.
+/// The last stream that used a block ends when a thread, or the pool, finds out that the block is
+/// free. What the caller gave to the stream is dropped then. It may use the pool, also if there is
+/// no other block.
 #[test]
 fn code_that_runs_at_the_end_of_a_stream_may_use_the_pool() {
-    for seed in 0..8 {
-        let rig = Rig::new(Execution::Lazy, seed, 1024);
-        let (own, mut gpu) = (rig.device.stream().unwrap(), rig.gpu());
-        let busy = Busy(rig.pool.clone(), rig.stream.clone(), Mutex::new(rig.gpu()));
-        // SAFETY: a stream of this device. The stream itself outlives the borrowed one.
-        let borrowed = unsafe { rig.device.borrow_stream_of(busy, own.as_raw()) };
-        upload_and_drop(&rig.pool, &borrowed, &mut gpu);
-        drop(gpu);
-        drop(borrowed);
-        own.synchronize().unwrap();
-        (0..4 * MANY).for_each(|_| drop(rig.host(0)));
-        let mut held: Vec<_> = (0..2 * MANY).map(|_| rig.host(1)).collect();
-        held.truncate(MANY);
-        assert_adds_up(&rig.pool, &rig.emulator);
-        held.iter().for_each(|host| assert_eq!(host.read().unwrap(), [1; LEN]));
-        drop((held, own));
-        rig.assert_nothing_is_left();
+    let cases = [1024, 256, 1].into_iter().flat_map(|blocks| [false, true].map(|it| (blocks, it)));
+    for (blocks, known) in cases {
+        for dropped_elsewhere in [false, true] {
+            watched(move || {
+                let rig = Rig::new(Execution::Lazy, 0, blocks);
+                let (own, mut gpu) = (rig.device.stream().unwrap(), rig.gpu());
+                let busy = Busy(rig.pool.clone(), rig.stream.clone(), Mutex::new(rig.gpu()));
+                // SAFETY: a stream of this device. The stream itself outlives the borrowed one.
+                let borrowed = unsafe { rig.device.borrow_stream_of(busy, own.as_raw()) };
+                let host = rig.pool.alloc::<u32>(LEN).unwrap();
+                borrowed.upload(&host, &mut gpu).unwrap();
+                if dropped_elsewhere {
+                    thread::scope(|scope| _ = scope.spawn(|| drop(host)).join());
+                } else {
+                    drop(host);
+                }
+                if known { borrowed.synchronize() } else { own.synchronize() }.unwrap();
+                drop((gpu, borrowed));
+                (0..4 * MANY).for_each(|_| drop(rig.host(0)));
+                let mut held: Vec<_> = (0..blocks.min(2 * MANY)).map(|_| rig.host(1)).collect();
+                held.truncate(MANY);
+                assert_adds_up(&rig.pool, &rig.emulator);
+                held.iter().for_each(|host| assert_eq!(host.read().unwrap(), [1; LEN]));
+                drop((held, own));
+                eventually("the pool looks at all blocks", || {
+                    rig.stream.synchronize().unwrap();
+                    rig.pool.trim().unwrap();
+                    rig.pool.stats().in_flight_bytes == 0
+                });
+                rig.assert_nothing_is_left();
+            });
+        }
     }
 }

@@ -291,6 +291,11 @@ impl Hazards {
         self.lock().iter().next().map(|old| Arc::clone(&old.stream))
     }
 
+    /// Calls `with` for the stream of each use, complete or not, under the lock.
+    pub(crate) fn for_streams(&self, mut with: impl FnMut(&Arc<Timeline>)) {
+        self.lock().iter().for_each(|old| with(&old.stream));
+    }
+
     /// A stream with a use that is not known to be complete. Makes no driver call.
     pub(crate) fn first_pending_stream(&self) -> Option<Arc<Timeline>> {
         if self.is_idle() {

@@ -29,8 +29,7 @@ pub(crate) struct Books {
     /// What happened so far: `hits` outside of threads' caches, and `thread_hits` of threads that
     /// have ended. [`stats`](Self::stats) adds the rest.
     pub(crate) counts: Stats,
-    /// How many batches are in transit, neither here nor in buffers: blocks that go from a thread
-    /// to the books, and slabs that go to the system.
+    /// How many batches of slabs are in transit to the system, neither here nor in buffers.
     pub(crate) under_way: usize,
     pub(crate) keeper: Option<Thread>,
     pub(crate) keeper_runs: bool,
@@ -132,13 +131,13 @@ impl Books {
         slabs
     }
 
-    /// How much free memory the pool should give back by its own options. `None` also if it tried
-    /// and hardly anything has been freed since.
+    /// How much free memory the pool should give back by its own options. `None` also if it could
+    /// not: if no slab is wholly free.
     pub(crate) fn excess(&self, options: &Options) -> Option<usize> {
-        let (free, least) = (self.store.free_bytes, self.store.least_free_bytes);
+        let free = self.store.free_bytes;
         let (high, low) = options.watermarks?;
-        let worth = !self.closed && free > least + least / 8;
-        (worth && free > high).then(|| free - low)
+        let possible = !self.closed && self.store.whole_slabs > 0;
+        (possible && free > high).then(|| free - low)
     }
 
     pub(crate) fn brief(&self) -> Brief {

@@ -15,8 +15,9 @@
 //! * A slab that has left the books with all its blocks free is unused. Only such slabs are
 //!   released.
 //! * Live blocks, and those that threads keep, are in no list here. Their slab counts them.
-//! * A free block is *loose* (in its stock) or *sorted* (in its slab). Blocks that threads exchange
-//!   stay loose. They are sorted when the pool looks for slabs that are wholly free.
+//! * A free block is *loose* (in its stock) or *sorted* (in its slab); all others are *outside*.
+//!   Blocks that threads exchange stay loose. They are sorted when the pool looks for slabs that
+//!   are wholly free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
@@ -43,6 +44,8 @@ pub(crate) struct Slab {
     known: Known,
     /// Sorted free blocks.
     free: Vec<BlockRef>,
+    /// How many blocks are neither sorted nor loose.
+    outside: usize,
     /// When all blocks were found to be free and sorted, while they are.
     empty_since: Option<Instant>,
     /// A block is quarantined, so the slab is never released.
@@ -78,7 +81,7 @@ impl Slab {
         let right = |index| unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) };
         let free = (0..count).rev().map(right).collect();
         let empty_since = Some(Instant::now());
-        Slab { memory, size, blocks, stock, known, free, empty_since, stuck: false }
+        Slab { memory, size, blocks, stock, known, free, outside: 0, empty_since, stuck: false }
     }
 
     /// Gives the memory of a slab that has left the books back; see [`Memory::release`].
@@ -148,8 +151,8 @@ pub(crate) struct Store {
     vacant: Vec<usize>,
     /// Bytes of free blocks.
     pub(crate) free_bytes: usize,
-    /// The fewest since the keeper last tried to give memory back.
-    pub(crate) least_free_bytes: usize,
+    /// How many slabs have no block outside, so that they could be given back.
+    pub(crate) whole_slabs: usize,
 }
 
 impl Store {
@@ -249,13 +252,18 @@ impl Store {
         };
         stock.free -= 1;
         self.free_bytes -= stock.size.bytes;
-        self.least_free_bytes = self.least_free_bytes.min(self.free_bytes);
+        let slab = self.slabs[block.home].as_mut().expect("it has a block here");
+        self.whole_slabs -= usize::from(slab.outside == 0);
+        slab.outside += 1;
         Some(block)
     }
 
     /// Takes a block that is free again.
     pub(crate) fn put(&mut self, block: BlockRef) {
-        let stock = self.stock_of(&block);
+        let slab = self.slabs[block.home].as_mut().expect("a slab with blocks outside stays");
+        slab.outside -= 1;
+        self.whole_slabs += usize::from(slab.outside == 0);
+        let stock = &mut self.stocks[slab.stock];
         stock.loose.push(block);
         stock.free += 1;
         self.free_bytes += stock.size.bytes;
@@ -347,8 +355,8 @@ impl Store {
 
     /// How many bytes to page-lock for a request of `size`: one block if there is no room for more
     /// or if `frugal`. Otherwise a slab with what is missing of the bytes that the owner wants, or,
-    /// for a size of a class, as large as all memory of that size so far, but at most 8 MiB and a
-    /// sixteenth of the budget.
+    /// for a size of a class, as large as all memory of that size so far, at least 256 KiB, but at
+    /// most 8 MiB and a sixteenth of the budget.
     pub(crate) fn growth(&self, size: Size, frugal: bool) -> usize {
         const SMALLEST_SLAB: usize = 256 << 10;
         let limit = LEAST_PART.min(self.budget / 16);
@@ -375,6 +383,7 @@ impl Store {
         let blocks = slab.blocks.len();
         self.slabs[home] = Some(slab);
         self.free_bytes += blocks * size.bytes;
+        self.whole_slabs += 1;
         let stock = &mut self.stocks[number];
         stock.blocks += blocks;
         stock.free += blocks;
@@ -395,6 +404,7 @@ impl Store {
                 empty.push((since, home));
             }
         }
+        debug_assert!(before.is_some() || empty.len() == self.whole_slabs);
         empty.sort_unstable();
         let mut taken = Vec::new();
         let mut sum = 0;
@@ -405,6 +415,7 @@ impl Store {
             let slab = self.slabs[home].take().expect("it was there");
             self.vacant.push(home);
             let free = slab.blocks.len() * slab.size.bytes;
+            self.whole_slabs -= 1;
             sum += free;
             self.free_bytes -= free;
             let stock = &mut self.stocks[slab.stock];
@@ -413,7 +424,6 @@ impl Store {
             stock.with_free.remove(&home);
             taken.push(slab);
         }
-        self.least_free_bytes = self.least_free_bytes.min(self.free_bytes);
         taken
     }
 

@@ -219,7 +219,6 @@ impl Core {
         let now = Instant::now();
         if let Some(excess) = books.excess(&self.options) {
             let slabs = books.take_empty(excess, None);
-            books.store.least_free_bytes = books.store.free_bytes;
             if !slabs.is_empty() {
                 return Step::Release(slabs);
             }
@@ -264,7 +263,6 @@ impl Core {
         match grown {
             Ok((memory, fallbacks)) => {
                 books.frugal = false;
-                books.store.least_free_bytes = 0;
                 if fallbacks.in_parts {
                     books.largest_part = memory.seam();
                 }

@@ -23,8 +23,6 @@ use crate::pool::thread::cache::Cache;
 use crate::pool::thread::local::{self, Home};
 use crate::pool::trace;
 use crate::process::on_ordinary_thread;
-use crate::sync::atomic::Ordering::Relaxed;
-use crate::timeline::Timeline;
 
 impl Core {
     /// Takes back a block that the hit path could not take. Not inlined: a hit would save the
@@ -93,51 +91,6 @@ impl Core {
         None
     }
 
-    /// Finds out which of the blocks that this thread has posted are free, and puts those on its
-    /// shelves. Does not block. Returns false if nothing has changed. `cache` belongs to this
-    /// thread.
-    pub(crate) fn settle(&self, cache: &Cache) -> bool {
-        if cache.posted.load(Relaxed) == 0 {
-            return false;
-        }
-        let mut books = self.lock();
-        // SAFETY: the owner's thread, under the pool's lock.
-        let posted = unsafe { cache.take_outbox() };
-        books.under_way += 1;
-        drop(books);
-        // Complete uses end here, without the lock, because streams may end with them, and code of
-        // their owners runs.
-        let (failed, _streams) = advance_streams(&posted);
-        let with_fate = |block: BlockRef| (block.hazards.all_complete(), block);
-        let blocks: Vec<(bool, BlockRef)> = posted.into_iter().map(with_fate).collect();
-        let mut books = self.lock();
-        books.under_way -= 1;
-        let mut changed = false;
-        for (free, block) in blocks {
-            // While requests wait, the books get all blocks. They also deal with lost ones.
-            let class = block.class.filter(|_| !self.gate.is_closed()).map(usize::from);
-            // SAFETY: the owner's thread, under the pool's lock; and the shelf has room.
-            let kept = unsafe {
-                match class {
-                    Some(class) if free && cache.room(class) > 0 => {
-                        cache.push(class, block);
-                        Ok(())
-                    }
-                    Some(class) if !free && !failed => cache.post(class, block),
-                    _ => Err(block),
-                }
-            };
-            changed |= free || kept.is_err();
-            match kept {
-                Ok(()) => {}
-                Err(block) if free => books.store.put(block),
-                Err(block) => books.store.park(block),
-            }
-        }
-        self.serve(books);
-        changed
-    }
-
     /// Called when the last handle drops: gives back free memory, and leaves the rest to the live
     /// buffers.
     pub(crate) fn close(self: Arc<Self>) {
@@ -159,24 +112,6 @@ impl Core {
             keeper.join();
         }
     }
-}
-
-/// Finds out how far the streams have got that use these blocks: returns whether a query failed,
-/// and those streams, to be dropped without the lock.
-fn advance_streams(blocks: &[BlockRef]) -> (bool, Vec<Arc<Timeline>>) {
-    let (mut failed, mut streams) = (false, Vec::<Arc<Timeline>>::new());
-    for hazards in blocks.iter().map(|block| &block.hazards) {
-        if hazards.is_idle() || streams.iter().any(|known| !hazards.is_used_elsewhere(known)) {
-            continue;
-        }
-        if let Some(stream) = hazards.first_pending_stream()
-            && !streams.iter().any(|known| Arc::ptr_eq(known, &stream))
-        {
-            failed |= stream.advance().is_err();
-            streams.push(stream);
-        }
-    }
-    (failed, streams)
 }
 
 impl Home for Core {

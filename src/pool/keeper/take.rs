@@ -79,24 +79,19 @@ impl Core {
             Ok(block) => return Some(block),
             Err(elsewhere) => elsewhere,
         };
-        if let Some(cache) = &cache
-            && self.settle(cache)
-        {
-            if let Some(block) = size.class().and_then(|class| self.hit(class)) {
-                return Some(block);
-            }
-            elsewhere = match self.take_shared(size, Some(cache)) {
-                Ok(block) => return Some(block),
-                Err(elsewhere) => elsewhere,
-            };
-        }
-        if elsewhere.in_flight {
+        let parked = cache.is_some_and(|cache| self.settle(&cache));
+        if elsewhere.in_flight || parked {
             self.retire();
-            elsewhere = match self.take_shared(size, cache.as_deref()) {
-                Ok(block) => return Some(block),
-                Err(elsewhere) => elsewhere,
-            };
         }
+        // Again, because code of a stream's owner may have used another pool.
+        let cache = self.own_cache();
+        if let Some(block) = size.class().and_then(|class| self.hit(class)) {
+            return Some(block);
+        }
+        elsewhere = match self.take_shared(size, cache.as_deref()) {
+            Ok(block) => return Some(block),
+            Err(elsewhere) => elsewhere,
+        };
         // Looking there stops all threads for a moment.
         if !others || !elsewhere.kept {
             return None;

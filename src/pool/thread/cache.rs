@@ -6,8 +6,9 @@
 //!     shelf 1    512 B:                   freed last is allocated next: it is the likeliest to be
 //!     ...                                 in the processor's caches
 //!     shelf 79   1 MiB:  [o .]
-//!     outbox             [o o o o]        freed, but a device may still use them: if a shelf is
-//!                                         empty, free ones go there; if full, all to the books
+//!     outbox             [o o o o]        freed, but a device may still use them: free ones go to
+//!                                         a shelf when it and the books have none; when the
+//!                                         outbox is full, all go to the books
 //! ```
 //!
 //! This file has the work under the pool's lock. The hit itself is in `hit.rs`.
@@ -179,6 +180,16 @@ impl Cache {
     }
 
     /// The blocks in the outbox, the oldest first.
+    ///
+    /// # Safety
+    ///
+    /// * The caller may touch the outbox (first invariant), as long as the result is used.
+    pub(crate) unsafe fn posted(&self) -> &[BlockRef] {
+        // SAFETY: the caller's precondition.
+        unsafe { &*self.outbox.get() }.as_slice()
+    }
+
+    /// Takes the blocks from the outbox, the oldest first.
     ///
     /// # Safety
     ///

@@ -66,6 +66,13 @@ impl<T> Stack<T> {
         self.len >= self.limit
     }
 
+    /// The values, the first one pushed first.
+    pub(crate) fn as_slice(&self) -> &[T] {
+        // SAFETY: the first places hold values (second invariant), which stay while `self` is
+        // borrowed.
+        unsafe { std::slice::from_raw_parts(self.places.as_ptr(), self.len) }
+    }
+
     /// Puts a value on top.
     ///
     /// # Panics

@@ -39,6 +39,10 @@ impl Hazards {
         self.0.lock().as_ref().map(|(stream, _)| stream.clone())
     }
 
+    pub fn for_streams(&self, with: impl FnMut(&Arc<Timeline>)) {
+        self.a_stream().iter().for_each(with);
+    }
+
     pub fn first_pending_stream(&self) -> Option<Arc<Timeline>> {
         self.a_stream()
     }
