@@ -1,6 +1,7 @@
 //! Blocks whose buffers were dropped while a device used them, and the thread that dropped them.
 
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use pinlane::driver::Call;
@@ -74,18 +75,21 @@ fn blocks_of_a_query_that_failed_are_not_lost() {
 }
 
 /// Uses the pool when it is dropped, as often as a thread posts blocks, and more.
-struct Busy(PinnedPool, Stream, Mutex<DeviceBuf<u32>>);
+struct Busy(PinnedPool, Stream, Mutex<DeviceBuf<u32>>, Arc<AtomicUsize>);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let Busy(pool, stream, gpu) = self;
-        (0..MANY).for_each(|_| upload_and_drop(pool, stream, gpu.get_mut().unwrap()));
+        let Busy(pool, stream, gpu, uploads) = self;
+        for _ in 0..MANY {
+            upload_and_drop(pool, stream, gpu.get_mut().unwrap());
+            uploads.fetch_add(1, Relaxed);
+        }
     }
 }
 
-/// The last stream that used a block ends when a thread, or the pool, finds out that the block is
-/// free. What the caller gave to the stream is dropped then. It may use the pool, also if there is
-/// no other block.
+/// A stream ends when its last block is dropped, or when a thread or the pool finds out that the
+/// block is free. What the caller gave to the stream is dropped then. It may use the pool, also if
+/// there is no other block.
 #[test]
 fn code_that_runs_at_the_end_of_a_stream_may_use_the_pool() {
     let cases = [1024, 256, 1].into_iter().flat_map(|blocks| [false, true].map(|it| (blocks, it)));
@@ -94,18 +98,27 @@ fn code_that_runs_at_the_end_of_a_stream_may_use_the_pool() {
             watched(move || {
                 let rig = Rig::new(Execution::Lazy, 0, blocks);
                 let (own, mut gpu) = (rig.device.stream().unwrap(), rig.gpu());
-                let busy = Busy(rig.pool.clone(), rig.stream.clone(), Mutex::new(rig.gpu()));
+                let (pool, stream) = (rig.pool.clone(), rig.stream.clone());
+                let uploads = Arc::new(AtomicUsize::new(0));
+                let busy = Busy(pool, stream, Mutex::new(rig.gpu()), Arc::clone(&uploads));
                 // SAFETY: a stream of this device. The stream itself outlives the borrowed one.
                 let borrowed = unsafe { rig.device.borrow_stream_of(busy, own.as_raw()) };
                 let host = rig.pool.alloc::<u32>(LEN).unwrap();
                 borrowed.upload(&host, &mut gpu).unwrap();
-                if dropped_elsewhere {
-                    thread::scope(|scope| _ = scope.spawn(|| drop(host)).join());
+                let drop_it = move || match dropped_elsewhere {
+                    true => thread::scope(|scope| _ = scope.spawn(|| drop(host)).join()),
+                    false => drop(host),
+                };
+                // Its use is known to be complete when it is dropped, or found out later.
+                if known {
+                    borrowed.synchronize().unwrap();
+                    drop((gpu, borrowed));
+                    drop_it();
                 } else {
-                    drop(host);
+                    drop_it();
+                    own.synchronize().unwrap();
+                    drop((gpu, borrowed));
                 }
-                if known { borrowed.synchronize() } else { own.synchronize() }.unwrap();
-                drop((gpu, borrowed));
                 (0..4 * MANY).for_each(|_| drop(rig.host(0)));
                 let mut held: Vec<_> = (0..blocks.min(2 * MANY)).map(|_| rig.host(1)).collect();
                 held.truncate(MANY);
@@ -117,6 +130,7 @@ fn code_that_runs_at_the_end_of_a_stream_may_use_the_pool() {
                     rig.pool.trim().unwrap();
                     rig.pool.stats().in_flight_bytes == 0
                 });
+                assert_eq!(uploads.load(Relaxed), MANY);
                 rig.assert_nothing_is_left();
             });
         }

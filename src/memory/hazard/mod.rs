@@ -282,6 +282,13 @@ impl Hazards {
         self.is_idle()
     }
 
+    /// As [`all_complete`](Self::all_complete), and returns what it has removed: a stream may end
+    /// when that is dropped.
+    pub(crate) fn end_complete(&self) -> (bool, Few) {
+        let ended = if self.is_idle() { Few::default() } else { self.forget(Use::is_complete) };
+        (self.is_idle(), ended)
+    }
+
     /// The stream of any one use, complete or not. `None` if there are no uses. Makes no driver
     /// call.
     pub(crate) fn a_stream(&self) -> Option<Arc<Timeline>> {
@@ -304,16 +311,15 @@ impl Hazards {
         self.lock().iter().find(|old| !old.is_complete()).map(|old| Arc::clone(&old.stream))
     }
 
-    /// Removes the uses for which `is_gone` is true, and drops them without the lock. The list
-    /// keeps its memory.
-    fn forget(&self, is_gone: impl Fn(&Use) -> bool) {
+    /// Removes the uses for which `is_gone` is true, and returns them, to be dropped without the
+    /// lock. The list keeps its memory.
+    fn forget(&self, is_gone: impl Fn(&Use) -> bool) -> Few {
         let mut uses = self.lock();
         let gone = uses.extract(is_gone);
         if uses.is_empty() {
             self.users.store(std::ptr::null_mut(), Ordering::Release);
         }
-        drop(uses);
-        drop(gone);
+        gone
     }
 
     /// All uses that are still pending, when the buffer goes away.

@@ -15,7 +15,7 @@
 //! * A slab that has left the books with all its blocks free is unused. Only such slabs are
 //!   released.
 //! * Live blocks, and those that threads keep, are in no list here. Their slab counts them.
-//! * A free block is *loose* (in its stock) or *sorted* (in its slab); all others are *outside*.
+//! * A free block is *loose* (in its stock) or *sorted* (in its slab); all others are *away*.
 //!   Blocks that threads exchange stay loose. They are sorted when the pool looks for slabs that
 //!   are wholly free.
 
@@ -45,7 +45,7 @@ pub(crate) struct Slab {
     /// Sorted free blocks.
     free: Vec<BlockRef>,
     /// How many blocks are neither sorted nor loose.
-    outside: usize,
+    away: usize,
     /// When all blocks were found to be free and sorted, while they are.
     empty_since: Option<Instant>,
     /// A block is quarantined, so the slab is never released.
@@ -81,7 +81,7 @@ impl Slab {
         let right = |index| unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) };
         let free = (0..count).rev().map(right).collect();
         let empty_since = Some(Instant::now());
-        Slab { memory, size, blocks, stock, known, free, outside: 0, empty_since, stuck: false }
+        Slab { memory, size, blocks, stock, known, free, away: 0, empty_since, stuck: false }
     }
 
     /// Gives the memory of a slab that has left the books back; see [`Memory::release`].
@@ -151,7 +151,7 @@ pub(crate) struct Store {
     vacant: Vec<usize>,
     /// Bytes of free blocks.
     pub(crate) free_bytes: usize,
-    /// How many slabs have no block outside, so that they could be given back.
+    /// How many slabs have no block away, so that they could be given back.
     pub(crate) whole_slabs: usize,
 }
 
@@ -253,16 +253,16 @@ impl Store {
         stock.free -= 1;
         self.free_bytes -= stock.size.bytes;
         let slab = self.slabs[block.home].as_mut().expect("it has a block here");
-        self.whole_slabs -= usize::from(slab.outside == 0);
-        slab.outside += 1;
+        self.whole_slabs -= usize::from(slab.away == 0);
+        slab.away += 1;
         Some(block)
     }
 
     /// Takes a block that is free again.
     pub(crate) fn put(&mut self, block: BlockRef) {
         let slab = self.slabs[block.home].as_mut().expect("a slab with blocks outside stays");
-        slab.outside -= 1;
-        self.whole_slabs += usize::from(slab.outside == 0);
+        slab.away -= 1;
+        self.whole_slabs += usize::from(slab.away == 0);
         let stock = &mut self.stocks[slab.stock];
         stock.loose.push(block);
         stock.free += 1;
@@ -275,7 +275,7 @@ impl Store {
         for stock in &mut self.stocks {
             for block in stock.loose.drain(..) {
                 let home = block.home;
-                let slab = self.slabs[home].as_mut().expect("it has blocks outside");
+                let slab = self.slabs[home].as_mut().expect("it has loose blocks");
                 slab.free.push(block);
                 if slab.free.len() == 1 {
                     stock.with_free.insert(home);

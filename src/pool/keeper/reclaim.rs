@@ -38,7 +38,9 @@ impl Core {
             return Some(unsafe { Arc::from_raw(self.me.as_ptr()) });
         }
         let was_idle = block.hazards.is_idle();
-        let free = block.hazards.all_complete();
+        // A stream may end with its last use, and then code of its owner runs, which may need the
+        // block: not before the block is in its place.
+        let (free, _ended) = block.hazards.end_complete();
         if free && !was_idle {
             // Its uses are over, so it may be kept.
             return self.reclaim(block);

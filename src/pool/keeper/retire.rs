@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use crate::memory::block::BlockRef;
 use crate::memory::hazard::{Access, Hazards};
 use crate::pool::books::store::Fate;
 use crate::pool::core::Core;
@@ -21,12 +20,6 @@ use crate::timeline::Timeline;
 struct Streams(Vec<Arc<Timeline>>);
 
 impl Streams {
-    fn of<'b>(blocks: impl IntoIterator<Item = &'b BlockRef>) -> Self {
-        let mut streams = Streams::default();
-        blocks.into_iter().for_each(|block| streams.add(&block.hazards));
-        streams
-    }
-
     fn add(&mut self, hazards: &Hazards) {
         let Streams(streams) = self;
         let is_of = |stream: &Arc<Timeline>| !hazards.is_used_elsewhere(stream);
@@ -44,21 +37,23 @@ impl Streams {
 impl Core {
     /// Finds out which of the blocks that this thread has posted are free, and puts those on its
     /// shelves. Does not block. If a query fails, the other blocks are parked, for
-    /// [`retire`](Self::retire); then it returns true. `cache` belongs to this thread.
+    /// [`retire`](Self::retire). Returns false if nothing is posted. `cache` is this thread's.
     pub(crate) fn settle(&self, cache: &Cache) -> bool {
         if cache.posted.load(Relaxed) == 0 {
             return false;
         }
-        let streams = {
+        let mut streams = Streams::default();
+        {
             let _books = self.lock();
             // SAFETY: the owner's thread, under the pool's lock.
-            Streams::of(unsafe { cache.posted() })
-        };
+            unsafe { cache.posted() }.iter().for_each(|block| streams.add(&block.hazards));
+        }
         let failed = streams.0.iter().filter(|stream| stream.advance().is_err()).count() > 0;
         let mut books = self.lock();
         // While the gate is closed, the outbox is empty: its blocks are in the books.
         debug_assert!(!self.gate.is_closed() || cache.posted.load(Relaxed) == 0);
-        let mut any_parked = false;
+        // Requests that wait come first.
+        let keeps = books.queue.is_empty();
         // SAFETY: as above.
         for block in unsafe { cache.take_outbox() } {
             // No stream ends here: all are held.
@@ -66,7 +61,7 @@ impl Core {
             // SAFETY: as above; and the shelf has room.
             let kept = unsafe {
                 match block.class.map(usize::from) {
-                    Some(class) if free && cache.room(class) > 0 => {
+                    Some(class) if free && keeps && cache.room(class) > 0 => {
                         cache.push(class, block);
                         Ok(())
                     }
@@ -77,14 +72,11 @@ impl Core {
             match kept {
                 Ok(()) => {}
                 Err(block) if free => books.store.put(block),
-                Err(block) => {
-                    any_parked = true;
-                    books.store.park(block);
-                }
+                Err(block) => books.store.park(block),
             }
         }
         self.serve(books);
-        any_parked
+        true
     }
 
     /// Finds blocks in flight that the devices are done with. Does not block.
@@ -104,10 +96,11 @@ impl Core {
     /// if that fails too.
     fn retire_front(&self, stream: &Arc<Timeline>, ask: bool) -> bool {
         let mut front = self.lock().store.parked.take_front(stream);
-        let _streams = Streams::of(&front);
+        let mut streams = Streams::default();
         let (mut settled, mut lost) = (Vec::new(), Vec::new());
         while let Some(block) = front.pop_front() {
             let hazards = &block.hazards;
+            streams.add(hazards);
             let next = || hazards.first_pending_stream();
             let fate = if hazards.all_complete() {
                 Fate::Free

@@ -79,19 +79,22 @@ impl Core {
             Ok(block) => return Some(block),
             Err(elsewhere) => elsewhere,
         };
-        let parked = cache.is_some_and(|cache| self.settle(&cache));
-        if elsewhere.in_flight || parked {
+        let settled = cache.is_some_and(|cache| self.settle(&cache));
+        // Again, because code of a stream's owner may have used this pool, or another.
+        let in_flight = elsewhere.in_flight || settled && self.lock().store.parked.blocks > 0;
+        if in_flight {
             self.retire();
         }
-        // Again, because code of a stream's owner may have used another pool.
-        let cache = self.own_cache();
-        if let Some(block) = size.class().and_then(|class| self.hit(class)) {
-            return Some(block);
+        if settled || in_flight {
+            let cache = self.own_cache();
+            if let Some(block) = size.class().and_then(|class| self.hit(class)) {
+                return Some(block);
+            }
+            elsewhere = match self.take_shared(size, cache.as_deref()) {
+                Ok(block) => return Some(block),
+                Err(elsewhere) => elsewhere,
+            };
         }
-        elsewhere = match self.take_shared(size, cache.as_deref()) {
-            Ok(block) => return Some(block),
-            Err(elsewhere) => elsewhere,
-        };
         // Looking there stops all threads for a moment.
         if !others || !elsewhere.kept {
             return None;

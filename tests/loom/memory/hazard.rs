@@ -35,6 +35,11 @@ impl Hazards {
         used.is_none()
     }
 
+    pub fn end_complete(&self) -> (bool, Option<Arc<Timeline>>) {
+        let stream = self.a_stream();
+        (self.all_complete(), stream)
+    }
+
     pub fn a_stream(&self) -> Option<Arc<Timeline>> {
         self.0.lock().as_ref().map(|(stream, _)| stream.clone())
     }
