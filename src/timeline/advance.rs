@@ -17,11 +17,15 @@ use crate::error::{CudaCode, Result};
 /// What failed, for errors.
 const ASKING: &str = "asking how far a stream is";
 
+/// A step back that is longer than any queue.
+const TO_THE_OLDEST: u64 = u64::MAX;
+
 impl Timeline {
     /// Retires what is complete. Does not block. If all is complete, that costs one query.
     /// Otherwise the number of queries is logarithmic in the number of pending positions: the
     /// search goes back from the newest event, in steps that grow, to a completed one, then
-    /// bisects.
+    /// bisects. If the last search found nothing complete, this one begins at the oldest event: a
+    /// stream that is still stuck costs one query.
     ///
     /// If all events are complete, it looks at the open group. On a private stream it records an
     /// event for the group and queries it. An exposed stream may be captured at any moment: there
@@ -40,8 +44,10 @@ impl Timeline {
         }
         const OPERATION: &str = "PinnedPool::alloc";
         let Ok(driver) = self.context.driver(OPERATION) else { return Ok(()) };
+        let was_stuck = self.is_stuck.load(Ordering::Relaxed);
         // What is still to be found complete lies below `limit`.
-        let (mut limit, mut back) = (newest, Some(1));
+        let (mut limit, mut is_stuck) = (newest, true);
+        let mut back = Some(if was_stuck { TO_THE_OLDEST } else { 1 });
         loop {
             let event = self.event_near(|marks| {
                 let middle = marks.first().midpoint(limit);
@@ -51,7 +57,8 @@ impl Timeline {
             match ask(driver, &event) {
                 Ok(Poll::Done) => {
                     self.complete(position);
-                    back = None;
+                    is_stuck = false;
+                    back = back.filter(|&back| back == TO_THE_OLDEST).map(|_| 1);
                 }
                 Ok(Poll::NotReady) => {
                     limit = position;
@@ -59,6 +66,9 @@ impl Timeline {
                 }
                 Err(code) => return Err(self.context.error(code, "cudaEventQuery", ASKING)),
             }
+        }
+        if is_stuck != was_stuck {
+            self.is_stuck.store(is_stuck, Ordering::Relaxed);
         }
         let all_complete = limit == newest;
         let open = self.lock().open();

@@ -120,6 +120,8 @@ pub(crate) struct Timeline {
     open: AtomicU64,
     /// The position at which it is time to look for completed ones.
     next_sweep: AtomicU64,
+    /// The last search for completed positions found none.
+    is_stuck: AtomicBool,
     /// Unique among all streams of the process, past ones included.
     id: u64,
     /// Equal to the next position if all pending work is copies that are running.
@@ -163,6 +165,7 @@ impl Timeline {
             recorded: AtomicU64::new(0),
             open: AtomicU64::new(0),
             next_sweep: AtomicU64::new(SWEEP_ABOVE / 2),
+            is_stuck: AtomicBool::new(false),
             moving: AtomicU64::new(0),
             waited: AtomicU64::new(0),
         })
