@@ -85,21 +85,9 @@ pub(super) fn class_of(bytes: usize, align: usize) -> Option<usize> {
     if bytes <= STEPPED_ABOVE {
         return Some(last / STEP);
     }
-    let steps = eighths(last as u32) - eighths(STEPPED_ABOVE as u32);
-    Some(STEPPED_ABOVE / STEP + steps as usize)
-}
-
-/// How many eighths of doublings lie below a number, from a fixed one on: its exponent as a float,
-/// with three bits of the mantissa. Faster than a logarithm, which many processors take a dozen
-/// steps for. The number is at least 1, and below 2^23, so that no bit is lost.
-#[inline]
-const fn eighths(number: u32) -> u32 {
-    const MANTISSA: u32 = f32::MANTISSA_DIGITS - 1;
-    const _: () = assert!(LARGEST_KEPT <= 1 << MANTISSA);
-    const SHIFT: f32 = (1 << MANTISSA) as f32;
-    // The mantissa of the sum is the number. A conversion by the compiler takes a branch.
-    let sum = f32::from_bits(SHIFT.to_bits() | number);
-    (sum - SHIFT).to_bits() >> (MANTISSA - 3)
+    let doubling = last.ilog2();
+    let step = (last >> (doubling - 3)) & 7;
+    Some(STEPPED_ABOVE / STEP + (doubling - STEPPED_ABOVE.ilog2()) as usize * 8 + step)
 }
 
 /// The size of the blocks of a class that threads keep.

@@ -62,7 +62,7 @@ impl Core {
                 empty: Block::new(nowhere, 0, usize::MAX, 0, None, owner(me)),
                 me: me.clone(),
                 handle: OnceLock::new(),
-                books: CachePadded(Mutex::new(Books::new(options.max_bytes))),
+                books: CachePadded(Mutex::new(Books::new(&options))),
                 wake: CachePadded(Condvar::new()),
                 options,
             }

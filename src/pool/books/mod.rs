@@ -20,6 +20,7 @@ use queue::{Delivery, Queue};
 use stats::{Brief, ClassStats, Stats};
 use store::{Slab, Stock, Store};
 
+#[repr(align(64))]
 pub(crate) struct Books {
     pub(crate) store: Store,
     pub(crate) caches: Vec<Arc<Cache>>,
@@ -47,10 +48,10 @@ pub(crate) struct Books {
 }
 
 impl Books {
-    pub(crate) fn new(max_bytes: usize) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         let now = Instant::now();
         Books {
-            store: Store::new(max_bytes),
+            store: Store::new(options.max_bytes, options.watermarks.is_some()),
             caches: Vec::new(),
             queue: Queue::default(),
             ready: Vec::new(),
@@ -136,7 +137,7 @@ impl Books {
     pub(crate) fn excess(&self, options: &Options) -> Option<usize> {
         let free = self.store.free_bytes;
         let (high, low) = options.watermarks?;
-        let possible = !self.closed && self.store.whole_slabs > 0;
+        let possible = !self.closed && self.store.has_whole_slabs();
         (possible && free > high).then(|| free - low)
     }
 

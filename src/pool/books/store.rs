@@ -44,8 +44,6 @@ pub(crate) struct Slab {
     known: Known,
     /// Sorted free blocks.
     free: Vec<BlockRef>,
-    /// How many blocks are neither sorted nor loose.
-    away: usize,
     /// When all blocks were found to be free and sorted, while they are.
     empty_since: Option<Instant>,
     /// A block is quarantined, so the slab is never released.
@@ -81,7 +79,7 @@ impl Slab {
         let right = |index| unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) };
         let free = (0..count).rev().map(right).collect();
         let empty_since = Some(Instant::now());
-        Slab { memory, size, blocks, stock, known, free, away: 0, empty_since, stuck: false }
+        Slab { memory, size, blocks, stock, known, free, empty_since, stuck: false }
     }
 
     /// Gives the memory of a slab that has left the books back; see [`Memory::release`].
@@ -151,14 +149,48 @@ pub(crate) struct Store {
     vacant: Vec<usize>,
     /// Bytes of free blocks.
     pub(crate) free_bytes: usize,
-    /// How many slabs have no block away, so that they could be given back.
-    pub(crate) whole_slabs: usize,
+    /// Counted only for watermarks: threads that exchange blocks write these numbers in turn, which
+    /// takes a sixth of the time of an exchange.
+    whole: Option<Whole>,
+}
+
+/// The slabs that have no block away, so that they could be given back.
+#[derive(Default)]
+struct Whole {
+    slabs: usize,
+    /// How many blocks of each slab are away.
+    away: Vec<u32>,
+}
+
+impl Whole {
+    fn add(&mut self, slab: usize) {
+        self.slabs += 1;
+        self.away.resize(self.away.len().max(slab + 1), 0);
+    }
+
+    fn lend(&mut self, slab: usize) {
+        let away = &mut self.away[slab];
+        self.slabs -= usize::from(*away == 0);
+        *away += 1;
+    }
+
+    fn get_back(&mut self, slab: usize) {
+        let away = &mut self.away[slab];
+        *away -= 1;
+        self.slabs += usize::from(*away == 0);
+    }
 }
 
 impl Store {
-    pub(crate) fn new(max_bytes: usize) -> Self {
+    pub(crate) fn new(max_bytes: usize, counts_whole: bool) -> Self {
         // No block is larger than `isize::MAX`, so no sum overflows.
-        Store { budget: max_bytes.min(isize::MAX as usize), ..Store::default() }
+        let budget = max_bytes.min(isize::MAX as usize);
+        Store { budget, whole: counts_whole.then(Whole::default), ..Store::default() }
+    }
+
+    /// Whether a slab could be given back. False if that is not counted.
+    pub(crate) fn has_whole_slabs(&self) -> bool {
+        self.whole.as_ref().is_some_and(|whole| whole.slabs > 0)
     }
 
     /// The most that may be committed now.
@@ -252,18 +284,18 @@ impl Store {
         };
         stock.free -= 1;
         self.free_bytes -= stock.size.bytes;
-        let slab = self.slabs[block.home].as_mut().expect("it has a block here");
-        self.whole_slabs -= usize::from(slab.away == 0);
-        slab.away += 1;
+        if let Some(whole) = &mut self.whole {
+            whole.lend(block.home);
+        }
         Some(block)
     }
 
     /// Takes a block that is free again.
     pub(crate) fn put(&mut self, block: BlockRef) {
-        let slab = self.slabs[block.home].as_mut().expect("a slab with blocks outside stays");
-        slab.away -= 1;
-        self.whole_slabs += usize::from(slab.away == 0);
-        let stock = &mut self.stocks[slab.stock];
+        if let Some(whole) = &mut self.whole {
+            whole.get_back(block.home);
+        }
+        let stock = self.stock_of(&block);
         stock.loose.push(block);
         stock.free += 1;
         self.free_bytes += stock.size.bytes;
@@ -383,7 +415,9 @@ impl Store {
         let blocks = slab.blocks.len();
         self.slabs[home] = Some(slab);
         self.free_bytes += blocks * size.bytes;
-        self.whole_slabs += 1;
+        if let Some(whole) = &mut self.whole {
+            whole.add(home);
+        }
         let stock = &mut self.stocks[number];
         stock.blocks += blocks;
         stock.free += blocks;
@@ -404,7 +438,8 @@ impl Store {
                 empty.push((since, home));
             }
         }
-        debug_assert!(before.is_some() || empty.len() == self.whole_slabs);
+        let whole = self.whole.as_ref().map(|whole| whole.slabs);
+        debug_assert!(before.is_some() || whole.is_none_or(|whole| whole == empty.len()));
         empty.sort_unstable();
         let mut taken = Vec::new();
         let mut sum = 0;
@@ -415,7 +450,9 @@ impl Store {
             let slab = self.slabs[home].take().expect("it was there");
             self.vacant.push(home);
             let free = slab.blocks.len() * slab.size.bytes;
-            self.whole_slabs -= 1;
+            if let Some(whole) = &mut self.whole {
+                whole.slabs -= 1;
+            }
             sum += free;
             self.free_bytes -= free;
             let stock = &mut self.stocks[slab.stock];

@@ -130,7 +130,7 @@ impl Drop for Core {
     /// No handles and no buffers are left: waits for blocks in flight, and gives everything back.
     fn drop(&mut self) {
         const OPERATION: &str = "PinnedPool::drop";
-        let store = std::mem::replace(&mut self.lock().store, Store::new(0));
+        let store = std::mem::take(&mut self.lock().store);
         let end = |(context, mut store): (Arc<Context>, Store)| {
             for block in store.parked.take_all() {
                 // A block that cannot be waited for stays out of its slab, which is then never

@@ -35,7 +35,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::sync::cell::UnsafeExclusive;
 
 /// How many blocks wait in a thread before they go to the books.
-const OUTBOX: usize = 32;
+const OUTBOX: usize = 64;
 
 /// How many blocks of `bytes` a thread keeps at most.
 fn shelf_limit(bytes: usize) -> usize {
@@ -44,7 +44,7 @@ fn shelf_limit(bytes: usize) -> usize {
 
 /// How many more blocks of `bytes` a thread takes from the books when it takes one.
 pub(crate) fn batch(bytes: usize) -> usize {
-    ((64 << 10) >> bytes.ilog2()).min(shelf_limit(bytes) / 2)
+    ((128 << 10) >> bytes.ilog2()).min(shelf_limit(bytes) / 2)
 }
 
 // One cache line.
