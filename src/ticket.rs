@@ -232,6 +232,7 @@ fn no_watcher(why: &dyn fmt::Display) -> Error {
 
 /// Runs as long as the process: the sender is in a static.
 fn watch_all(incoming: &Receiver<Watched>) {
+    wakers::serve_others();
     let mut watched = Watchlist::default();
     let mut pause = Pause::SHORTEST;
     loop {

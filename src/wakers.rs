@@ -2,8 +2,8 @@
 //!
 //! A waker is the executor's code. It may run its task on the spot, and the task may then block on
 //! anything: on memory that the pool's thread must get, or on a ticket that the watcher must wake.
-//! So no thread that others depend on calls, clones or drops a waker. It passes wakers to the
-//! *helpers*:
+//! So no thread that others depend on calls, clones or drops a waker, or drops the owner of a
+//! stream. It passes them to the *helpers*:
 //!
 //! ```text
 //!   pool's thread ------\
@@ -22,12 +22,10 @@
 //! * A helper that is idle for [`LINGER`] ends.
 //! * No waker is called, dropped or cloned under the lock.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
-#[cfg(feature = "tracing")]
 use std::sync::Arc;
-#[cfg(feature = "tracing")]
-use std::task::Wake;
-use std::task::Waker;
+use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::process::{PerProcess, call_user, thread};
@@ -43,8 +41,21 @@ pub(crate) fn wake(waker: Waker) {
     HELPERS.get().hand_over(waker);
 }
 
+thread_local! {
+    static SERVES_OTHERS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Notes that other threads depend on the calling one.
+pub(crate) fn serve_others() {
+    SERVES_OTHERS.set(true);
+}
+
+/// Calls other user code: on another thread if others depend on this one.
+pub(crate) fn call_here_or_run(function: impl FnOnce() + Send + 'static) {
+    if SERVES_OTHERS.get() { run(function) } else { call_user(function) }
+}
+
 /// Calls other user code, on another thread.
-#[cfg(feature = "tracing")]
 pub(crate) fn run(function: impl FnOnce() + Send + 'static) {
     struct Once<F>(Mutex<Option<F>>);
 

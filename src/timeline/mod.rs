@@ -65,9 +65,10 @@ use std::thread::ThreadId;
 use crate::context::Context;
 use crate::driver::{Capture, Driver, RawStream};
 use crate::error::{Error, ErrorKind, Remedy, Result};
-use crate::process::{call_user, on_ordinary_thread};
+use crate::process::on_ordinary_thread;
 use crate::sync::{CachePadded, Combiner, Mutex, SpinGuard, SpinLock, sanitizer};
 use crate::trace::{Kind, Recorder, Work, nvtx_range};
+use crate::wakers;
 pub(crate) use event::Event;
 pub(crate) use marks::Fence;
 use marks::{Mark, Marks};
@@ -377,7 +378,9 @@ impl Drop for Timeline {
             // The events drop here, so that at most one extra thread destroys them all.
             drop(marks);
             let Some(driver) = context.releaser() else { return std::mem::forget(owner) };
-            call_user(|| drop::<Option<Box<dyn Send + Sync>>>(owner));
+            if let Some(owner) = owner {
+                wakers::call_here_or_run(move || drop::<Box<dyn Send + Sync>>(owner));
+            }
             if is_owned {
                 // SAFETY: the stream came from `stream_create`, and this was its last owner. Work
                 // still enqueued drains (cudaStreamDestroy). A failure leaks the handle.

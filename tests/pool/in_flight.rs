@@ -12,7 +12,7 @@ use crate::support::{LEN, Rig, eventually, watched};
 use crate::{assert_adds_up, assert_counts_add_up};
 
 /// More blocks than a thread posts before they all go to the pool.
-const MANY: usize = 40;
+const MANY: usize = 80;
 
 fn upload_and_drop(pool: &PinnedPool, stream: &Stream, gpu: &mut DeviceBuf<u32>) {
     let host = pool.alloc::<u32>(LEN).unwrap();

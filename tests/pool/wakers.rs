@@ -1,5 +1,6 @@
-//! Wakers that run their task where they are called. Whatever the task then waits for must still
-//! happen. So the threads that page-lock, serve requests and watch tickets do not call wakers.
+//! Wakers that run their task where they are called, and owners of streams that wait for memory or
+//! for work when they are dropped. Whatever they wait for must still happen. So the threads that
+//! page-lock, serve requests and watch tickets call neither.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -211,6 +212,72 @@ fn a_waker_that_panics_when_it_is_dropped_hurts_nobody() {
             rig.release(&rig.stream);
             others.join().unwrap().unwrap();
         }
+        rig.assert_nothing_is_left();
+    });
+}
+
+/// What the owner of a stream does when it is dropped.
+struct AtTheEnd(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl Drop for AtTheEnd {
+    fn drop(&mut self) {
+        let work = self.0.take().expect("it is dropped once");
+        work();
+    }
+}
+
+#[test]
+fn the_owner_of_a_stream_that_ends_on_the_pools_thread_may_wait_for_that_thread() {
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, 2);
+        let (own, mut gpu) = (rig.device.stream().unwrap(), rig.gpu());
+        let (held, host, pool) = (rig.host(0), rig.host(1), rig.pool.clone());
+        let (done, end) = channel();
+        let owner = AtTheEnd(Some(Box::new(move || {
+            drop(held);
+            // Of another size: that thread must give memory back and page-lock new memory.
+            drop(pool.alloc_timeout::<u32>(LEN / 2, LONG).unwrap());
+            done.send(thread::current().id()).unwrap();
+        })));
+        // SAFETY: a stream of this device. The stream itself outlives the borrowed one.
+        let borrowed = unsafe { rig.device.borrow_stream_of(owner, own.as_raw()) };
+        rig.stall(&own);
+        borrowed.upload(&host, &mut gpu).unwrap();
+        let pool = rig.pool.clone();
+        let request = thread::spawn(move || drop(pool.alloc_timeout::<u32>(LEN, LONG).unwrap()));
+        eventually("it waits", || rig.pool.stats().waiting == 1);
+        // From now on only the block uses the stream, and only the pool's thread looks at it.
+        drop((gpu, borrowed, host));
+        rig.release(&own);
+        request.join().unwrap();
+        assert_ne!(end.recv().unwrap(), thread::current().id());
+        drop(own);
+        rig.assert_nothing_is_left();
+    });
+}
+
+#[test]
+fn the_owner_of_a_stream_that_ends_on_the_watching_thread_may_wait_for_that_thread() {
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, 1);
+        let own = rig.device.stream().unwrap();
+        [&own, &rig.stream].into_iter().for_each(|stream| rig.stall(stream));
+        let second = rig.stream.record().unwrap();
+        let (done, end) = channel();
+        let work = move || done.send(block_on(second)).unwrap();
+        // SAFETY: a stream of this device. The stream itself outlives the borrowed one.
+        let borrowed =
+            unsafe { rig.device.borrow_stream_of(AtTheEnd(Some(Box::new(work))), own.as_raw()) };
+        let mut first = borrowed.record().unwrap();
+        let mut task = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut first).poll(&mut task).is_pending());
+        // The watching thread has a ticket of its own, which is the last.
+        drop((borrowed, first));
+        rig.release(&own);
+        thread::sleep(Duration::from_millis(20));
+        rig.release(&rig.stream);
+        end.recv().unwrap().unwrap();
+        drop(own);
         rig.assert_nothing_is_left();
     });
 }

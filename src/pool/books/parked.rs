@@ -27,12 +27,23 @@ impl Parked {
         &mut lot.or_insert_with(|| (stream.clone(), VecDeque::new())).1
     }
 
-    /// The streams with parked blocks. Streams without any leave the books. The caller must drop
-    /// the result without the lock, because a stream may end with it.
-    pub(crate) fn streams(&mut self) -> Vec<Arc<Timeline>> {
-        let streams = self.lots.values().map(|(stream, _)| stream.clone()).collect();
-        self.lots.retain(|_, (_, blocks)| !blocks.is_empty());
-        streams
+    /// The streams with parked blocks. The caller must drop the result without the lock, because a
+    /// stream may end with it.
+    pub(crate) fn streams(&self) -> Vec<Arc<Timeline>> {
+        self.lots.values().map(|(stream, _)| stream.clone()).collect()
+    }
+
+    /// Forgets the streams that have no parked blocks any more. The caller must drop the result
+    /// without the lock.
+    pub(crate) fn forget_streams(&mut self) -> Vec<Arc<Timeline>> {
+        let mut empty = Vec::new();
+        self.lots.retain(|_, (stream, blocks)| {
+            if blocks.is_empty() {
+                empty.push(stream.clone());
+            }
+            !blocks.is_empty()
+        });
+        empty
     }
 
     /// The oldest blocks of a stream's queue.

@@ -34,6 +34,7 @@ use super::{errors, trace};
 use crate::error::Result;
 use crate::process::thread::{self, Thread};
 use crate::trace::Kind;
+use crate::wakers;
 use grow::{NotLocked, page_lock};
 
 /// How long the keeper waits for more work before it ends.
@@ -94,6 +95,7 @@ impl Core {
         let last = books.keeper.take();
         let work = |(own, last): (Arc<Core>, Option<Thread>)| {
             current::set(own.id);
+            wakers::serve_others();
             own.keep();
             drop(own);
             last.map(Thread::join);

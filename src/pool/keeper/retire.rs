@@ -89,6 +89,8 @@ impl Core {
             let failed = stream.advance().is_err();
             while self.retire_front(stream, failed) {}
         }
+        // Dropped without the lock.
+        let _ended = self.lock().store.parked.forget_streams();
     }
 
     /// Looks at the oldest blocks in the queue of `stream`. Returns whether to look at the next
