@@ -54,6 +54,7 @@ use crate::error::Result;
 use crate::process::thread::start as start_thread;
 use crate::process::{Process, discard_panic};
 use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard, Offer};
+use crate::wakers;
 
 /// The most threads that help a copy, including the caller, where a thread spends most of its time
 /// [waiting](Workload::Waiting).
@@ -469,6 +470,7 @@ impl Team {
 
     /// The loop of a helper thread.
     fn help(&'static self, group: &Group) {
+        wakers::serve_others();
         while !self.dismissed.load(Ordering::Acquire) {
             if !self.spin_for_work(group) {
                 self.sleep(group);

@@ -20,6 +20,7 @@ use queue::{Delivery, Queue};
 use stats::{Brief, ClassStats, Stats};
 use store::{Slab, Stock, Store};
 
+// Not on the cache line of the lock, which threads that wait for it read over and over.
 #[repr(align(64))]
 pub(crate) struct Books {
     pub(crate) store: Store,

@@ -149,8 +149,8 @@ pub(crate) struct Store {
     vacant: Vec<usize>,
     /// Bytes of free blocks.
     pub(crate) free_bytes: usize,
-    /// Counted only for watermarks: threads that exchange blocks write these numbers in turn, which
-    /// takes a sixth of the time of an exchange.
+    /// Counted only for watermarks: two threads that exchange blocks would write these numbers in
+    /// turn, which takes a tenth of the time.
     whole: Option<Whole>,
 }
 

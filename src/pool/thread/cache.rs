@@ -34,7 +34,8 @@ use crate::pool::classes::{KEPT_CLASSES, LARGEST_KEPT, Size, class_bytes};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::sync::cell::UnsafeExclusive;
 
-/// How many blocks wait in a thread before they go to the books.
+/// How many blocks wait in a thread before they go to the books. More than a [`batch`], so that the
+/// thread has used up a batch, and looks at them, before there are too many.
 const OUTBOX: usize = 64;
 
 /// How many blocks of `bytes` a thread keeps at most.
