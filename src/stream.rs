@@ -104,9 +104,9 @@ impl Device {
 
     /// As [`borrow_stream`](Self::borrow_stream), and keeps `owner` for as long as the stream is
     /// needed: until the last clone and the last ticket are dropped, and no buffer has to wait for
-    /// work of the stream. `owner` drops on the thread that drops the last of these, but not inside
-    /// a host function, and not on a thread of this crate that others depend on: then on another
-    /// one. In a forked child it is leaked.
+    /// work of the stream. `owner` drops on the thread that drops the last of these. Inside a host
+    /// function, and on a thread of this crate that others depend on, it is passed to another
+    /// thread, which may drop it a little later. In a forked child it is leaked.
     ///
     /// # Safety
     ///

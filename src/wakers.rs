@@ -18,7 +18,8 @@
 //!   and a few more.
 //! * While the queue is not empty, a helper is idle or about to start, or could not be started. In
 //!   the last case the thread that passes a waker calls the queued ones itself. That works for all
-//!   wakers except those that run their task on the spot and block there.
+//!   wakers except those that run their task on the spot and block there, and for all owners except
+//!   those that wait for that thread.
 //! * A helper that is idle for [`LINGER`] ends.
 //! * No waker is called, dropped or cloned under the lock.
 

@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pool::PinnedPool;
 use crate::process::{call_user, thread};
 use crate::sync::{Condvar, Mutex};
+use crate::wakers;
 
 /// The state that the workers of a pipeline share.
 pub(super) struct Pipeline<I: Iterator> {
@@ -67,6 +68,7 @@ where
     }
 
     fn work(&self, mut copier: Copier) {
+        wakers::serve_others();
         while self.core.claim() {
             match self.pull() {
                 Ok(Some((item, is_last))) => {

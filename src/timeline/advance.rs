@@ -1,10 +1,10 @@
 //! Finds out how far a stream has got, with few queries.
 //!
 //! A query of a completed event costs as much as a small copy (`cudaEventQuery` on an H100's host:
-//! 1.25 us; of a pending one, 0.13 us), so `advance` does not query position by position, and
-//! begins at the newest. Completion along a stream is monotone, except between events recorded at
-//! the same moment. A wrong guess costs a query, never a wrong answer: only what a completed event
-//! covers is retired.
+//! 1.25 us; of a pending one, 0.13 us), so `advance` does not query position by position. It begins
+//! at the newest, or at the oldest if the last look found nothing complete. Completion along a
+//! stream is monotone, except between events recorded at the same moment. A wrong guess costs a
+//! query, never a wrong answer: only what a completed event covers is retired.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,8 +24,8 @@ impl Timeline {
     /// Retires what is complete. Does not block. If all is complete, that costs one query.
     /// Otherwise the number of queries is logarithmic in the number of pending positions: the
     /// search goes back from the newest event, in steps that grow, to a completed one, then
-    /// bisects. If the last search found nothing complete, this one begins at the oldest event: a
-    /// stream that is still stuck costs one query.
+    /// bisects. If the last search found nothing complete, this one asks about the oldest event
+    /// first: a stream that is still stuck costs one query, one that is not costs one more.
     ///
     /// If all events are complete, it looks at the open group. On a private stream it records an
     /// event for the group and queries it. An exposed stream may be captured at any moment: there
@@ -46,7 +46,7 @@ impl Timeline {
         let Ok(driver) = self.context.driver(OPERATION) else { return Ok(()) };
         let was_stuck = self.is_stuck.load(Ordering::Relaxed);
         // What is still to be found complete lies below `limit`.
-        let (mut limit, mut is_stuck) = (newest, true);
+        let (mut limit, mut found) = (newest, false);
         let mut back = Some(if was_stuck { TO_THE_OLDEST } else { 1 });
         loop {
             let event = self.event_near(|marks| {
@@ -57,7 +57,7 @@ impl Timeline {
             match ask(driver, &event) {
                 Ok(Poll::Done) => {
                     self.complete(position);
-                    is_stuck = false;
+                    found = true;
                     back = back.filter(|&back| back == TO_THE_OLDEST).map(|_| 1);
                 }
                 Ok(Poll::NotReady) => {
@@ -67,10 +67,8 @@ impl Timeline {
                 Err(code) => return Err(self.context.error(code, "cudaEventQuery", ASKING)),
             }
         }
-        if is_stuck != was_stuck {
-            self.is_stuck.store(is_stuck, Ordering::Relaxed);
-        }
         let all_complete = limit == newest;
+        self.is_stuck.store(!all_complete && !found, Ordering::Relaxed);
         let open = self.lock().open();
         if !all_complete || open.is_empty() {
             return Ok(());

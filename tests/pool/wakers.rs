@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -216,6 +216,15 @@ fn a_waker_that_panics_when_it_is_dropped_hurts_nobody() {
     });
 }
 
+/// Says that it has been woken.
+struct Tell(Sender<()>);
+
+impl Wake for Tell {
+    fn wake(self: Arc<Self>) {
+        self.0.send(()).unwrap();
+    }
+}
+
 /// What the owner of a stream does when it is dropped.
 struct AtTheEnd(Option<Box<dyn FnOnce() + Send + Sync>>);
 
@@ -262,9 +271,17 @@ fn the_owner_of_a_stream_that_ends_on_the_watching_thread_may_wait_for_that_thre
         let rig = Rig::new(Execution::Eager, 0, 1);
         let own = rig.device.stream().unwrap();
         [&own, &rig.stream].into_iter().for_each(|stream| rig.stall(stream));
-        let second = rig.stream.record().unwrap();
+        let mut second = rig.stream.record().unwrap();
+        let (inside, arrived) = channel();
         let (done, end) = channel();
-        let work = move || done.send(block_on(second)).unwrap();
+        let work = move || {
+            let (woken, is_woken) = channel();
+            let waker = Waker::from(Arc::new(Tell(woken)));
+            let poll = Pin::new(&mut second).poll(&mut Context::from_waker(&waker));
+            inside.send(()).unwrap();
+            is_woken.recv().unwrap();
+            done.send(poll.is_pending()).unwrap();
+        };
         // SAFETY: a stream of this device. The stream itself outlives the borrowed one.
         let borrowed =
             unsafe { rig.device.borrow_stream_of(AtTheEnd(Some(Box::new(work))), own.as_raw()) };
@@ -274,9 +291,9 @@ fn the_owner_of_a_stream_that_ends_on_the_watching_thread_may_wait_for_that_thre
         // The watching thread has a ticket of its own, which is the last.
         drop((borrowed, first));
         rig.release(&own);
-        thread::sleep(Duration::from_millis(20));
+        arrived.recv().unwrap();
         rig.release(&rig.stream);
-        end.recv().unwrap().unwrap();
+        assert!(end.recv().unwrap());
         drop(own);
         rig.assert_nothing_is_left();
     });

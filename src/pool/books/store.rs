@@ -14,7 +14,7 @@
 //!   memory whose release failed. It never exceeds the budget.
 //! * A slab that has left the books with all its blocks free is unused. Only such slabs are
 //!   released.
-//! * Live blocks, and those that threads keep, are in no list here. Their slab counts them.
+//! * Live blocks, and those that threads keep, are in no list here.
 //! * A free block is *loose* (in its stock) or *sorted* (in its slab); all others are *away*.
 //!   Blocks that threads exchange stay loose. They are sorted when the pool looks for slabs that
 //!   are wholly free.

@@ -34,9 +34,14 @@ use crate::pool::classes::{KEPT_CLASSES, LARGEST_KEPT, Size, class_bytes};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::sync::cell::UnsafeExclusive;
 
-/// How many blocks wait in a thread before they go to the books. More than a [`batch`], so that the
-/// thread has used up a batch, and looks at them, before there are too many.
+/// How many blocks wait in a thread before they go to the books, at most.
 const OUTBOX: usize = 64;
+
+/// How many of `bytes` do: more than a [`batch`], so that the thread has used up a batch, and looks
+/// at them, before there are too many; and at most 32 MiB.
+fn outbox_limit(bytes: usize) -> usize {
+    ((256 << 10) >> bytes.ilog2()).clamp(OUTBOX / 2, OUTBOX)
+}
 
 /// How many blocks of `bytes` a thread keeps at most.
 fn shelf_limit(bytes: usize) -> usize {
@@ -217,11 +222,11 @@ impl Cache {
     pub(crate) unsafe fn post(&self, class: usize, block: BlockRef) -> Result<(), BlockRef> {
         // SAFETY: the caller's precondition.
         let outbox = unsafe { &mut *self.outbox.get() };
-        if outbox.is_full() {
+        let Shelf { size, posted, .. } = &self.shelves[class];
+        if outbox.len() >= outbox_limit(*size as usize) {
             return Err(block);
         }
         outbox.push(block);
-        let posted = &self.shelves[class].posted;
         posted.store(posted.load(Relaxed) + 1, Relaxed);
         self.posted.store(outbox.len() as u64, Relaxed);
         Ok(())

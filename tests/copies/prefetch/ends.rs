@@ -14,7 +14,7 @@ use pinlane::{
 };
 
 use super::{Rig, contents, pattern};
-use crate::common::support::{eventually, raw, watched};
+use crate::common::support::{Stalled, eventually, raw, watched};
 
 /// An endless producer that counts its batches. Its token shows whether it is alive.
 struct Endless(usize, #[allow(dead_code)] Arc<()>);
@@ -210,4 +210,44 @@ fn a_pipeline_moves_between_threads() {
     }
     drop(first);
     rig.nothing_is_left();
+}
+
+/// Waits for a message when it is dropped.
+struct Waits(Mutex<Receiver<()>>);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.get_mut().unwrap().recv().unwrap();
+    }
+}
+
+/// A thread that loads finds the last block of a stream to be free, so the stream ends there.
+#[test]
+fn the_owner_of_a_stream_that_ends_on_a_loading_thread_may_wait_for_a_batch() {
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 1);
+        let (own, mut gpu) = (rig.device.stream().unwrap(), rig.device.alloc::<u8>(3000).unwrap());
+        let (got, is_there) = channel();
+        // SAFETY: a stream of this device. The stream itself outlives the borrowed one.
+        let borrowed =
+            unsafe { rig.device.borrow_stream_of(Waits(Mutex::new(is_there)), own.as_raw()) };
+        let stalled = Stalled::new(&rig.emulator, &own);
+        let host = rig.pool.alloc::<u8>(3000).unwrap();
+        borrowed.upload(&host, &mut gpu).unwrap();
+        // When a thread ends, what it has dropped is the pool's.
+        thread::spawn(move || drop(host)).join().unwrap();
+        drop((gpu, borrowed));
+        let (begin, begins) = channel();
+        let batches = (0..3).map(move |number| {
+            begins.recv().unwrap();
+            pattern(number, 0, 100)
+        });
+        let mut batches = Prefetch::new(batches, &rig.pool, &rig.stream).start().unwrap();
+        drop(stalled);
+        (0..3).for_each(|_| begin.send(()).unwrap());
+        drop(batches.next().expect("a batch").unwrap());
+        got.send(()).unwrap();
+        drop((batches, own));
+        rig.nothing_is_left();
+    });
 }
