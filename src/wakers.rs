@@ -51,9 +51,14 @@ pub(crate) fn serve_others() {
     SERVES_OTHERS.set(true);
 }
 
+/// Whether other threads depend on the calling one.
+pub(crate) fn serves_others() -> bool {
+    SERVES_OTHERS.get()
+}
+
 /// Calls other user code: on another thread if others depend on this one.
 pub(crate) fn call_here_or_run(function: impl FnOnce() + Send + 'static) {
-    if SERVES_OTHERS.get() { run(function) } else { call_user(function) }
+    if serves_others() { run(function) } else { call_user(function) }
 }
 
 /// Calls other user code, on another thread.

@@ -2,9 +2,9 @@
 //! also reported to the process's listener ([`notice`](crate::notice)).
 //!
 //! A subscriber is user code: it is called without locks, and its panics end here. It may wait for
-//! memory from the pool. So neither the keeper nor a thread that delivers an outcome to another
-//! calls it: the [helpers](crate::wakers) do. A call reports its own results on its own thread,
-//! when it holds nothing that others wait for.
+//! memory from the pool. So neither a thread that others depend on nor one that delivers an outcome
+//! to another calls it: the [helpers](crate::wakers) do. A call reports its own results on its own
+//! thread, when it holds nothing that others wait for.
 
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables, unused_macros))]
 
@@ -14,16 +14,14 @@ use std::time::Duration;
 use tracing::level_filters::LevelFilter;
 
 use super::books::stats::Fallbacks;
-#[cfg(feature = "tracing")]
-use super::keeper::current;
 use crate::error::Error;
 use crate::notice;
 #[cfg(feature = "tracing")]
 use crate::{process::call_user, wakers};
 
 /// `tracing::event!` with the pool's target; expands to nothing without the feature. `here` reports
-/// on this thread, `elsewhere` on a helper. Without either it reports here unless this thread is
-/// the keeper.
+/// on this thread, `elsewhere` on a helper. Without either it reports here unless others
+/// depend on this thread.
 macro_rules! event {
     (here, $level:ident, $($event:tt)*) => {
         #[cfg(feature = "tracing")]
@@ -42,7 +40,7 @@ macro_rules! event {
     };
     ($level:ident, $($event:tt)*) => {
         #[cfg(feature = "tracing")]
-        if current::pool() != 0 {
+        if wakers::serves_others() {
             event!(elsewhere, $level, $($event)*);
         } else {
             event!(here, $level, $($event)*);
