@@ -8,7 +8,8 @@
 //!
 //! Down, as many slots as are available are in flight. The team empties each when it has landed, in
 //! the order in which they were enqueued. Before that, it writes the list for a kernel: the device
-//! waits for it, and one thread would take longer than the device.
+//! waits for it, and one thread would take longer than the device. The thread that opens a slot
+//! writes a short list itself: sharing it would take longer.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -246,7 +247,7 @@ impl<'e> StagedTransfer<'e, '_> {
     }
 
     /// Begins more portions of a download. Returns a slot whose items must be written first; a copy
-    /// without items is enqueued.
+    /// with few items, or none, is enqueued.
     fn begin_down(&self, progress: &mut LaidOut) -> Result<Option<SlotGuard<'e>>> {
         // Not all at once: threads empty the first while the device copies the others.
         while progress.begun < AHEAD {
@@ -255,9 +256,16 @@ impl<'e> StagedTransfer<'e, '_> {
             let Some(taken) = self.next_slot(progress, patient)? else { break };
             progress.begun += 1;
             self.in_flight.begin();
+            let slot = taken.slot();
             // SAFETY: this thread has taken the slot, and has exclusive access.
-            if unsafe { taken.slot().layout() }.awaits_items {
-                return Ok(Some(taken));
+            let layout = unsafe { slot.layout_mut() };
+            if layout.awaits_items {
+                if layout.parts > self.engine.options.items_of_one() {
+                    return Ok(Some(taken));
+                }
+                layout.awaits_items = false;
+                // SAFETY: as above, to all units. The device is done with the slot (`Ring::take`).
+                (0..layout.units()).for_each(|unit| unsafe { self.work().write_items(slot, unit) });
             }
             self.in_flight.submit(taken, |slot| self.submit(slot))?;
         }

@@ -170,6 +170,11 @@ impl Staging {
         even.max(first_bytes).min(end).next_multiple_of(4096).min(slot_bytes)
     }
 
+    /// How many items of a slot one thread writes: 2048 of 4 MiB. To share so few takes longer.
+    pub(super) fn items_of_one(&self) -> usize {
+        self.slot_bytes >> 11
+    }
+
     /// How a download of few slices is cut that is not long: in few portions, because each takes
     /// microseconds to enqueue, and in chunks for all threads. Chunks of few slots are short: where
     /// a slot's lines are still in the caches of cores, the device then writes to those of several

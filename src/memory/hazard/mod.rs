@@ -272,18 +272,16 @@ impl Hazards {
         !users.is_null() && !std::ptr::eq(users, stream)
     }
 
-    /// Whether all uses are known to be complete. Removes the complete ones from the list. Makes no
-    /// driver call.
+    /// As [`end_complete`](Self::end_complete). Drops what it removes: the caller holds the
+    /// streams, or nothing that their ends may need.
     #[inline]
     pub(crate) fn all_complete(&self) -> bool {
-        if !self.is_idle() {
-            self.forget(Use::is_complete);
-        }
-        self.is_idle()
+        self.end_complete().0
     }
 
-    /// As [`all_complete`](Self::all_complete), and returns what it has removed: a stream may end
-    /// when that is dropped.
+    /// Whether all uses are known to be complete. Removes the complete ones from the list, and
+    /// returns them: a stream may end when they are dropped. Makes no driver call.
+    #[inline]
     pub(crate) fn end_complete(&self) -> (bool, Few) {
         let ended = if self.is_idle() { Few::default() } else { self.forget(Use::is_complete) };
         (self.is_idle(), ended)
