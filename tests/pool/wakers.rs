@@ -1,8 +1,9 @@
 //! Wakers that run their task where they are called, and owners of streams that wait for memory or
 //! for work when they are dropped. Whatever they wait for must still happen. So the threads that
-//! page-lock, serve requests and watch tickets call neither.
+//! page-lock, serve requests, watch tickets and help with copies call neither.
 
 use std::future::Future;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
@@ -295,6 +296,44 @@ fn the_owner_of_a_stream_that_ends_on_the_watching_thread_may_wait_for_that_thre
         rig.release(&rig.stream);
         assert!(end.recv().unwrap());
         drop(own);
+        rig.assert_nothing_is_left();
+    });
+}
+
+/// A copy of many buffers notes its use in each of them by several threads, and drops the uses
+/// before it there.
+#[test]
+fn the_owner_of_a_stream_that_ends_on_a_copy_thread_may_wait_for_that_copy() {
+    const BUFFERS: usize = 2048;
+    const EACH: usize = 32;
+    if thread::available_parallelism().map_or(1, NonZeroUsize::get) < 2 {
+        return; // no copy threads
+    }
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, BUFFERS.div_ceil(LEN));
+        let caller = thread::current().id();
+        let own: Vec<_> = (0..BUFFERS / EACH).map(|_| rig.device.stream().unwrap()).collect();
+        let mut gpus: Vec<_> = (0..BUFFERS).map(|_| rig.device.alloc::<u32>(1).unwrap()).collect();
+        let host = rig.pool.alloc_zeroed::<u32>(BUFFERS).unwrap();
+        let (copying, waited) = (Arc::new(Mutex::new(())), Arc::new(AtomicUsize::new(0)));
+        while waited.load(Relaxed) == 0 {
+            for (stream, gpus) in own.iter().zip(gpus.chunks_mut(EACH)) {
+                let (copying, waited) = (Arc::clone(&copying), Arc::clone(&waited));
+                let owner = AtTheEnd(Some(Box::new(move || {
+                    if thread::current().id() != caller {
+                        drop(copying.lock().unwrap());
+                        waited.fetch_add(1, Relaxed);
+                    }
+                })));
+                // SAFETY: a stream of this device. The stream itself outlives the borrowed one.
+                let borrowed = unsafe { rig.device.borrow_stream_of(owner, stream.as_raw()) };
+                gpus.iter_mut().for_each(|gpu| drop(borrowed.fill(gpu, 1).unwrap()));
+            }
+            let copied = copying.lock().unwrap();
+            rig.stream.upload_batch(host.slice(..).unwrap().chunks(1).zip(&mut gpus)).unwrap();
+            drop(copied);
+        }
+        drop((gpus, host, own));
         rig.assert_nothing_is_left();
     });
 }
