@@ -40,7 +40,8 @@ pub fn is_alone(module: &str, test: &str) -> bool {
     let Some(output) = run_alone(module, test) else { return true };
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
+    let passed = output.status.success() && said.contains("1 passed");
+    assert!(passed, "{}: {said}{errors}", output.status);
     print!("{said}");
     false
 }

@@ -1,7 +1,7 @@
 //! Pages that are open for the host function which runs.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::*;
 use crate::watch::STEPS;
@@ -11,13 +11,24 @@ const LEN: usize = 64 * 4096;
 /// What a host function is given, and what it says.
 struct Task {
     memory: NonNull<u8>,
+    /// All work is enqueued.
+    may_begin: AtomicBool,
     steps: AtomicU32,
+}
+
+impl Task {
+    fn of(memory: NonNull<u8>) -> Task {
+        Task { memory, may_begin: AtomicBool::new(false), steps: AtomicU32::new(0) }
+    }
 }
 
 /// Writes all bytes but those of the first page's second half.
 unsafe extern "C" fn fill(task: *mut c_void) {
     // SAFETY: the test keeps the task until the function has returned, and the memory, too.
     let task = unsafe { &*task.cast::<Task>() };
+    while !task.may_begin.load(Ordering::Acquire) {
+        std::hint::spin_loop();
+    }
     let before = STEPS.get();
     for at in (0..LEN).filter(|at| !(2048..4096).contains(at)) {
         // SAFETY: inside of the memory.
@@ -34,7 +45,7 @@ fn run(beside: Option<(usize, usize)>) -> (u32, Vec<FindingKind>) {
     let [first, second] =
         [(); 2].map(|()| driver.stream_create(0, StreamFlags::default()).unwrap());
     let memory = driver.host_alloc(0, LEN, HostFlags::default()).unwrap();
-    let task = Task { memory, steps: AtomicU32::new(0) };
+    let task = Task::of(memory);
     let data = (&raw const task).cast_mut().cast();
     // SAFETY: streams and memory are live; the task lives until the stream is done.
     unsafe {
@@ -45,6 +56,7 @@ fn run(beside: Option<(usize, usize)>) -> (u32, Vec<FindingKind>) {
         if let Some((at, bytes)) = beside {
             driver.copy_h2d(second, other, memory.as_ptr().add(at), bytes).unwrap();
         }
+        task.may_begin.store(true, Ordering::Release);
         driver.stream_synchronize(first).unwrap();
         driver.stream_synchronize(second).unwrap();
     }
@@ -64,7 +76,7 @@ fn when_the_function_has_returned_its_pages_are_closed_again() {
     let driver = emulator.driver();
     let stream = driver.stream_create(0, StreamFlags::default()).unwrap();
     let memory = driver.host_alloc(0, LEN, HostFlags::default()).unwrap();
-    let task = Task { memory, steps: AtomicU32::new(0) };
+    let task = Task::of(memory);
     let data = (&raw const task).cast_mut().cast();
     // SAFETY: as in `run`; the event is live.
     unsafe {
@@ -73,6 +85,7 @@ fn when_the_function_has_returned_its_pages_are_closed_again() {
         driver.launch_host(stream, fill, data).unwrap();
         driver.event_record(event, stream).unwrap();
         driver.copy_h2d(stream, gpu, memory.as_ptr(), LEN).unwrap();
+        task.may_begin.store(true, Ordering::Release);
         driver.event_synchronize(event).unwrap();
         memory.as_ptr().add(4096).write_volatile(8);
         driver.stream_synchronize(stream).unwrap();
