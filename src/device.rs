@@ -15,7 +15,7 @@ use crate::memory::{
     Strides, aligned_pitch, counted, with_registered,
 };
 use crate::pool::{Builder, PinnedPool};
-use crate::process::{FirstProcess, thread};
+use crate::process::{FirstProcess, background};
 use crate::sync::asymmetric::fences;
 use crate::timeline::{Origin, Timeline};
 use crate::trace::Recording;
@@ -236,7 +236,8 @@ impl Device {
     /// allocate device memory at the same time.
     ///
     /// Call [`set_staging`](Self::set_staging) before. If this fails, the first copy tries again
-    /// and reports the error. In a forked child this does nothing.
+    /// and reports the error. If the process ends meanwhile, it waits for this first, for at most 2
+    /// seconds. In a forked child this does nothing.
     pub fn warm_up(&self) {
         if !self.inner.context.is_current() {
             return;
@@ -246,7 +247,7 @@ impl Device {
                 engine.warm_up(inner.context.ordinal());
             }
         };
-        let _ = thread::start("pinlane-warm-up", Arc::clone(&self.inner), work);
+        let _ = background::start("pinlane-warm-up", Arc::clone(&self.inner), work);
     }
 
     /// Records the work of this device in `recording` from now on: on all its streams, in its

@@ -13,6 +13,7 @@ use std::cell::Cell;
 use std::io::Write;
 use std::mem::ManuallyDrop;
 
+pub(crate) use pinlane_base::background;
 pub(crate) use pinlane_base::process::{
     FirstProcess, PerProcess, Process, call_user, discard_panic, is_exiting, is_mapped,
 };
@@ -70,7 +71,7 @@ pub(crate) fn on_ordinary_thread<T: Send + 'static>(
     if !in_host_function() {
         return release(owned);
     }
-    if let Err(refused) = thread::start("pinlane-release", owned, release) {
+    if let Err(refused) = background::start("pinlane-release", owned, release) {
         lost(&mut ManuallyDrop::new(refused.owned));
     }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::driver::Poll;
 use crate::error::{Error, ErrorKind, Found, Remedy, Result};
-use crate::process::{PerProcess, call_user, thread};
+use crate::process::{PerProcess, background, call_user, thread};
 use crate::sync::Mutex;
 use crate::timeline::Timeline;
 use crate::wakers;
@@ -218,6 +218,7 @@ fn watcher(known: &Watcher) -> io::Result<Sender<Watched>> {
     if let Some(sender) = &*known {
         return Ok(sender.clone());
     }
+    background::prepare();
     let (sender, receiver) = channel();
     thread::start("pinlane-watcher", receiver, |receiver| watch_all(&receiver))
         .map_err(|refused| refused.error)?;
@@ -244,11 +245,17 @@ fn watch_all(incoming: &Receiver<Watched>) {
         while let Ok(next) = incoming.try_recv() {
             watched.add(next);
         }
-        if watched.wake_those_done() {
+        let Some(busy) = background::busy() else { break };
+        let any = watched.wake_those_done();
+        drop(busy);
+        if any {
             pause = Pause::SHORTEST;
         } else if !watched.0.is_empty() {
             pause.sleep(Duration::MAX);
         }
+    } // The process is ending. Other threads may still send tickets.
+    loop {
+        std::thread::park();
     }
 }
 

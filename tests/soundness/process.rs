@@ -2,19 +2,21 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
+use std::time::Duration;
 
 use pinlane::driver::{Call, cuda};
-use pinlane::emulated::{Execution, Fault};
+use pinlane::emulated::{Emulator, Execution, Fault};
+use pinlane::staging::Staging;
 use pinlane::trace::Recording;
 use pinlane::{CudaCode, Device, Error, ErrorKind, pool::Stats};
 
 use crate::common;
 use crate::common::process::{in_a_forked_child, is_alone, is_mapped, watches};
-use crate::support::{BLOCK, LEN, Rig, all_calls, eventually};
+use crate::support::{BLOCK, LEN, Rig, Stalled, all_calls, eventually};
 
 #[test]
 fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
@@ -233,6 +235,78 @@ impl Wake for Woken {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+type Check = fn(&Emulator) -> bool;
+
+/// The machine of a test whose process ends, and what is then true of it.
+static ENDING: OnceLock<(Emulator, Check)> = OnceLock::new();
+
+/// The handlers of `exit` run in reverse order: this one after the crate's.
+extern "C" fn check_at_the_end() {
+    if !ENDING.get().is_some_and(|(emulator, check)| check(emulator)) {
+        // SAFETY: no preconditions.
+        unsafe { libc::_exit(3) };
+    }
+}
+
+/// A device of a machine for which `check` is true when this process ends.
+fn device_at_the_end(check: Check) -> Device {
+    let (emulator, _) = ENDING.get_or_init(|| (Emulator::new(), check));
+    // SAFETY: the function may be called at the end of the process, and stays until then.
+    assert_eq!(unsafe { libc::atexit(check_at_the_end) }, 0);
+    Device::of_emulator(emulator, 0).unwrap()
+}
+
+/// The extra thread is still page-locking when the test's process ends. It has the device's last
+/// handle, so it also gives everything back.
+#[test]
+fn rule_14_the_end_of_the_process_waits_for_a_warm_up() {
+    if !is_alone(module_path!(), "rule_14_the_end_of_the_process_waits_for_a_warm_up") {
+        return;
+    }
+    let device = device_at_the_end(|emulator| {
+        let usage = emulator.usage();
+        (usage.host_bytes, usage.streams) == (0, 0)
+    });
+    device.set_staging(Staging::new().ring_bytes(256 << 20)).unwrap();
+    device.warm_up();
+}
+
+/// A pool that is never dropped gives nothing back then.
+#[test]
+fn rule_14_a_pool_does_nothing_when_the_process_ends() {
+    if !is_alone(module_path!(), "rule_14_a_pool_does_nothing_when_the_process_ends") {
+        return;
+    }
+    const AGE: Duration = Duration::from_secs(1);
+    let device = device_at_the_end(|emulator| {
+        thread::sleep(2 * AGE);
+        emulator.usage().host_bytes > 0
+    });
+    let pool = common::pool(&device).idle_age(AGE).build().unwrap();
+    drop(pool.alloc::<u8>(LEN).unwrap());
+    std::mem::forget(pool);
+}
+
+/// Nor does the thread that watches awaited tickets.
+#[test]
+fn rule_14_nothing_is_asked_of_a_device_when_the_process_ends() {
+    if !is_alone(module_path!(), "rule_14_nothing_is_asked_of_a_device_when_the_process_ends") {
+        return;
+    }
+    let device = device_at_the_end(|emulator| {
+        let before = all_calls(emulator);
+        thread::sleep(Duration::from_millis(100));
+        all_calls(emulator) == before
+    });
+    let (emulator, _) = ENDING.get().unwrap();
+    let stream = device.stream().unwrap();
+    let stalled = Stalled::new(emulator, &stream);
+    let mut ticket = stream.record().unwrap();
+    assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    eventually("it is watched", || emulator.calls(Call::EventQuery) > 0);
+    std::mem::forget((stalled, ticket));
 }
 
 /// Awaits a ticket that is pending at first.

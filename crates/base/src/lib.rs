@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`process`] | marks that tell a process from its forked children; values of each process |
 //! | [`thread`] | threads that a forked child can also start |
+//! | [`background`] | threads that the end of the process waits for |
 //! | [`lock`] | locks without poisoning |
 //! | [`sanitizer`] | annotations for the program's thread sanitizer |
 //! | [`json`] | strings of JSON |
@@ -15,6 +16,7 @@
 
 #![allow(clippy::new_without_default, reason = "what is static is made by a const function")]
 
+pub mod background;
 pub mod json;
 pub mod lock;
 pub mod process;

@@ -92,7 +92,7 @@ use crate::driver::Ordinal;
 use crate::error::{ErrorKind, Result};
 use crate::memory::PinnedBuf;
 use crate::pool::{Builder, PinnedPool};
-use crate::process::thread;
+use crate::process::background;
 use crate::timeline::Timeline;
 
 /// The errors of a pool without a free block.
@@ -155,7 +155,7 @@ impl Engine {
         let bytes = self.options.ring_bytes;
         let work = move |(ring, pool): (Arc<Ring>, PinnedPool)| fill(&ring, &pool, bytes);
         // If the thread cannot be started, copies page-lock the slots one by one.
-        let _ = thread::start("pinlane-warm-up", (self.ring.clone(), self.pool.clone()), work);
+        let _ = background::start("pinlane-warm-up", (self.ring.clone(), self.pool.clone()), work);
         Ok(())
     }
 

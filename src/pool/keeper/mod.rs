@@ -32,6 +32,7 @@ use super::core::Core;
 use super::thread::cache::Cache;
 use super::{errors, trace};
 use crate::error::Result;
+use crate::process::background::{self, Busy};
 use crate::process::thread::{self, Thread};
 use crate::trace::Kind;
 use crate::wakers;
@@ -100,6 +101,7 @@ impl Core {
             drop(own);
             last.map(Thread::join);
         };
+        background::prepare();
         match thread::start("pinlane-pool", (own, last), work) {
             Ok(keeper) => books.keeper = Some(keeper),
             Err(refused) => {
@@ -121,15 +123,21 @@ impl Core {
     fn keep(&self) {
         let mut looks = 0;
         loop {
+            let busy = background::busy();
             let mut books = self.lock();
             books.match_requests();
-            let (step, called) = self.plan(&mut books);
+            let (step, called) = self.plan(&mut books, busy.is_some());
             books.growing = matches!(step, Step::Grow(_));
             let ready = std::mem::take(&mut books.ready);
             let is_idle = ready.is_empty() && called.is_none();
             match step {
-                Step::Sleep(None) if is_idle => drop(self.wake.wait(books)),
-                Step::Sleep(Some(time)) if is_idle => drop(self.wake.wait_timeout(books, time)),
+                Step::Sleep(time) if is_idle => {
+                    drop(busy);
+                    drop(match time {
+                        None => self.wake.wait(books),
+                        Some(time) => self.wake.wait_timeout(books, time),
+                    });
+                }
                 Step::End if is_idle => {
                     books.keeper_runs = false;
                     return;
@@ -138,19 +146,20 @@ impl Core {
                     drop(books);
                     ready.into_iter().for_each(Delivery::make);
                     called.iter().for_each(|reply| reply.call());
-                    looks = self.take_step(step, looks);
+                    looks = self.take_step(step, looks, busy);
                 }
             }
         }
     }
 
     /// Returns how many consecutive steps have looked for blocks in flight.
-    fn take_step(&self, step: Step, looks: u32) -> u32 {
+    fn take_step(&self, step: Step, looks: u32, busy: Option<Busy>) -> u32 {
         match step {
             Step::Grow(growth) => self.grow(&growth),
             Step::Release(slabs) => _ = self.release(slabs),
             Step::Retire => {
                 self.retire();
+                drop(busy);
                 self.pause(looks + 1);
                 return looks + 1;
             }
@@ -160,20 +169,20 @@ impl Core {
     }
 
     /// What the first request needs after the free blocks have been given out, and the task to
-    /// call.
-    fn plan(&self, books: &mut Books) -> (Step, Option<Arc<Reply>>) {
+    /// call. Who makes a request while the process ends waits for it: only the rest is left out.
+    fn plan(&self, books: &mut Books, goes_on: bool) -> (Step, Option<Arc<Reply>>) {
         if books.closed {
             return (Step::End, None);
         }
         let step = match books.queue.first() {
-            Some(first) => self.plan_for(first, books),
-            None => self.maintain(books),
+            Some(first) => self.plan_for(first, books, goes_on),
+            None => self.maintain(books, goes_on),
         };
         // After the plan, which may have found that the first request has to wait.
         (step, books.queue.call_first())
     }
 
-    fn plan_for(&self, number: u64, books: &mut Books) -> Step {
+    fn plan_for(&self, number: u64, books: &mut Books, goes_on: bool) -> Step {
         let first = books.queue.get_mut(number).expect("the first one");
         let (size, waiting_since) = (first.size, first.since);
         let bytes = books.store.growth(size, books.frugal);
@@ -187,8 +196,8 @@ impl Core {
             self.collect(books);
             books.match_requests();
             return match books.queue.first() {
-                Some(first) => self.plan_for(first, books),
-                None => self.maintain(books),
+                Some(first) => self.plan_for(first, books, goes_on),
+                None => self.maintain(books, goes_on),
             };
         }
         if let Some(growth) = growth_for_others(books) {
@@ -214,10 +223,13 @@ impl Core {
         Step::Sleep(None)
     }
 
-    /// The next step while no request waits.
-    fn maintain(&self, books: &mut Books) -> Step {
+    /// The next step while no request waits; none if the process is ending.
+    fn maintain(&self, books: &mut Books, goes_on: bool) -> Step {
         // Blocks that threads keep are found the next time that a request waits.
         self.gate.open();
+        if !goes_on {
+            return Step::End;
+        }
         let now = Instant::now();
         if let Some(excess) = books.excess(&self.options) {
             let slabs = books.take_empty(excess, None);
