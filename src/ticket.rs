@@ -245,17 +245,14 @@ fn watch_all(incoming: &Receiver<Watched>) {
         while let Ok(next) = incoming.try_recv() {
             watched.add(next);
         }
-        let Some(busy) = background::busy() else { break };
-        let any = watched.wake_those_done();
+        let busy = background::busy();
+        let any = watched.wake_those_done(busy.is_some());
         drop(busy);
         if any {
             pause = Pause::SHORTEST;
         } else if !watched.0.is_empty() {
             pause.sleep(Duration::MAX);
         }
-    } // The process is ending. Other threads may still send tickets.
-    loop {
-        std::thread::park();
     }
 }
 
@@ -285,9 +282,10 @@ impl Watchlist {
         slots.push(slot);
     }
 
-    /// Wakes the tasks of tickets that are no longer pending, and forgets tickets whose futures
-    /// were all dropped. False if no ticket left the list.
-    fn wake_those_done(&mut self) -> bool {
+    /// Wakes the tasks of tickets that are no longer pending, and removes tickets whose futures
+    /// were all dropped. False if no ticket left the list. The last ticket of a stream ends it, so
+    /// none is dropped here when the process is ending.
+    fn wake_those_done(&mut self, goes_on: bool) -> bool {
         let mut any = false;
         self.0.retain(|_, stream| {
             while let Some(mut first) = stream.first_entry() {
@@ -296,7 +294,12 @@ impl Watchlist {
                 if !slots.is_empty() && matches!(ticket.is_done(), Ok(false)) {
                     break;
                 }
-                let (_, slots) = first.remove();
+                let (ticket, slots) = first.remove();
+                if goes_on {
+                    drop(ticket);
+                } else {
+                    std::mem::forget(ticket);
+                }
                 let slots = slots.into_iter().filter_map(|slot| slot.upgrade());
                 slots.filter_map(|slot| slot.0.lock().take()).for_each(wakers::wake);
                 any = true;
@@ -363,7 +366,7 @@ mod tests {
         /// Lets the stream run, then checks the list.
         fn run(&mut self, stream: usize) -> bool {
             self.emulator.release(self.streams[stream].timeline.raw()).expect("live");
-            self.list.wake_those_done()
+            self.list.wake_those_done(true)
         }
 
         fn len(&self) -> usize {
@@ -376,7 +379,7 @@ mod tests {
         let mut rig = Rig::new();
         let slots: Vec<_> = (0..200).map(|number| rig.add(number % 2)).collect();
         let asked = rig.emulator.calls(Call::EventQuery);
-        assert!(!rig.list.wake_those_done());
+        assert!(!rig.list.wake_those_done(true));
         assert_eq!(rig.emulator.calls(Call::EventQuery) - asked, 2);
         assert!(rig.run(1));
         assert_woken(&rig.woken, 100);
@@ -393,7 +396,7 @@ mod tests {
         let slots = [0, 0, 0, 1].map(|stream| rig.add(stream));
         let [first, second, third, alone] = slots;
         drop((first, third, alone));
-        assert!(rig.list.wake_those_done());
+        assert!(rig.list.wake_those_done(true));
         assert_eq!(rig.len(), 2, "the second is pending, and the third after it");
         assert!(rig.run(0));
         assert!(rig.list.0.is_empty());

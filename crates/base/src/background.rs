@@ -7,14 +7,16 @@
 //! those of a runtime that has been initialised by then.
 //!
 //! The wait ends after [`PATIENCE`]: a call may wait for a kernel that never ends. It is left out
-//! if such a thread ends the process, and in a forked child, which has none of its parent's.
+//! if such a thread ends the process, in code of the user that it runs, and in a forked child,
+//! which has no thread of its parent.
 
 use std::cell::Cell;
 use std::io;
+use std::ptr;
 use std::time::{Duration, Instant};
 
 use crate::lock::{Condvar, Mutex};
-use crate::process::PerProcess;
+use crate::process::{PerProcess, note_exit};
 use crate::system as libc;
 use crate::thread::{self, Refused};
 
@@ -47,7 +49,8 @@ struct State {
 static BACKGROUND: PerProcess<Background> = PerProcess::new();
 
 thread_local! {
-    static IS_BUSY: Cell<bool> = const { Cell::new(false) };
+    /// The thread is busy at times.
+    static IS_ONE: Cell<bool> = const { Cell::new(false) };
     /// Of a thread of [`start`]: the first of its locals, so that it is dropped last.
     static TO_ITS_END: Cell<Option<Busy>> = const { Cell::new(None) };
 }
@@ -55,10 +58,23 @@ thread_local! {
 /// The end of the process waits until this drops.
 pub struct Busy(&'static Background);
 
+impl Busy {
+    fn begin() -> Option<Busy> {
+        let background = BACKGROUND.get();
+        let mut state = background.state.lock();
+        let may = !state.is_over;
+        state.busy += usize::from(may);
+        may.then(|| Busy(background))
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.state.lock().busy -= 1;
-        self.0.idle.notify_all();
+        // In a forked child the parent's lock may be held forever.
+        if BACKGROUND.known().is_some_and(|own| ptr::eq(own, self.0)) {
+            self.0.state.lock().busy -= 1;
+            self.0.idle.notify_all();
+        }
     }
 }
 
@@ -67,14 +83,11 @@ pub fn prepare() {
     BACKGROUND.get();
 }
 
-/// Until the result drops, the calling thread makes calls that no caller waits for, and runs no
-/// code of the user. `None` if the process is ending: then it must make none.
+/// Until the result drops, the calling thread makes calls that no caller waits for. `None` if the
+/// process is ending: then it must make none.
 pub fn busy() -> Option<Busy> {
-    let background = BACKGROUND.get();
-    let mut state = background.state.lock();
-    let may = !state.is_over;
-    state.busy += usize::from(may);
-    may.then(|| Busy(background))
+    IS_ONE.set(true);
+    Busy::begin()
 }
 
 /// As [`thread::start`], for work that ends soon. The end of the process waits for it.
@@ -83,11 +96,11 @@ pub fn start<T: Send + 'static>(
     owned: T,
     work: impl FnOnce(T) + Send + 'static,
 ) -> Result<(), Refused<T>> {
-    let Some(busy) = busy() else {
+    let Some(busy) = Busy::begin() else {
         return Err(Refused { error: io::Error::other("the process is ending"), owned });
     };
     let work = |(busy, owned)| {
-        IS_BUSY.set(true);
+        IS_ONE.set(true);
         TO_ITS_END.set(Some(busy));
         work(owned);
     };
@@ -98,11 +111,12 @@ pub fn start<T: Send + 'static>(
 }
 
 extern "C" fn wait() {
+    note_exit();
     let Some(background) = BACKGROUND.known() else { return };
     let mut state = background.state.lock();
     state.is_over = true;
     let end = Instant::now() + PATIENCE;
-    while state.busy > 0 && !IS_BUSY.get() {
+    while state.busy > 0 && !IS_ONE.get() {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return;
@@ -141,12 +155,16 @@ mod tests {
         }
         let panics = |_late| std::panic::resume_unwind(Box::new("on purpose"));
         assert!(start("panics", Late, panics).is_ok());
-        drop((busy(), busy()));
-        assert!(start("ends the process", Late, |_late| wait()).is_ok());
+        assert!(start("is busy", Late, |_late| drop((busy(), busy()))).is_ok());
         wait();
         assert_eq!(ENDED.load(Ordering::Relaxed), 8);
         assert!(begun.elapsed() < PATIENCE);
-        assert!(busy().is_none());
+        let is_over = || {
+            let is_over = busy().is_none();
+            wait();
+            is_over
+        };
+        assert!(std::thread::spawn(is_over).join().expect("no panic"));
         let refused = start("begins", 7, drop).expect_err("too late");
         assert_eq!(refused.owned, 7);
     }

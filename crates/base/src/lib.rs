@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`process`] | marks that tell a process from its forked children; values of each process |
 //! | [`thread`] | threads that a forked child can also start |
-//! | [`background`] | threads that the end of the process waits for |
+//! | [`background`] | calls that the end of the process waits for |
 //! | [`lock`] | locks without poisoning |
 //! | [`sanitizer`] | annotations for the program's thread sanitizer |
 //! | [`json`] | strings of JSON |

@@ -16,7 +16,7 @@ use crate::system as libc;
 
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-extern "C" fn note_exit() {
+pub(crate) extern "C" fn note_exit() {
     EXITING.store(true, Ordering::Relaxed);
 }
 

@@ -170,9 +170,10 @@ impl Staging {
         even.max(first_bytes).min(end).next_multiple_of(4096).min(slot_bytes)
     }
 
-    /// How many items of a slot one thread writes: 2048 of 4 MiB. To share so few takes longer.
+    /// How many items of a slot one thread writes, of smaller slots in proportion. To share so few
+    /// takes longer.
     pub(super) fn items_of_one(&self) -> usize {
-        self.slot_bytes >> 11
+        (self.slot_bytes >> 11).min(2048)
     }
 
     /// How a download of few slices is cut that is not long: in few portions, because each takes
