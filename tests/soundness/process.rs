@@ -253,7 +253,7 @@ extern "C" fn check_at_the_end() {
 
 /// A device of a machine for which `check` is true when this process ends.
 fn device_at_the_end(check: Check) -> Device {
-    let (emulator, _) = ENDING.get_or_init(|| (Emulator::new(), check));
+    let (emulator, _) = ENDING.get_or_init(|| (common::machine().build(), check));
     // SAFETY: the function may be called at the end of the process, and stays until then.
     assert_eq!(unsafe { libc::atexit(check_at_the_end) }, 0);
     Device::of_emulator(emulator, 0).unwrap()
