@@ -6,7 +6,7 @@
 //! registered before the first such thread starts. Handlers run in reverse order: this one before
 //! those of a runtime that has been initialised by then.
 //!
-//! The wait ends after [`PATIENCE`]: a call may wait for a kernel that never ends. It is left out
+//! The wait ends after two seconds: a call may wait for a kernel that never ends. It is left out
 //! if such a thread ends the process, in code of the user that it runs, and in a forked child,
 //! which has no thread of its parent.
 
