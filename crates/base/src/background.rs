@@ -156,8 +156,9 @@ mod tests {
         let panics = |_late| std::panic::resume_unwind(Box::new("on purpose"));
         assert!(start("panics", Late, panics).is_ok());
         assert!(start("is busy", Late, |_late| drop((busy(), busy()))).is_ok());
+        assert!(start("ends the process", Late, |_late| wait()).is_ok()); // not for itself
         wait();
-        assert_eq!(ENDED.load(Ordering::Relaxed), 8);
+        assert_eq!(ENDED.load(Ordering::Relaxed), 9);
         assert!(begun.elapsed() < PATIENCE);
         let is_over = || {
             let is_over = busy().is_none();
